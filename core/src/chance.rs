@@ -14,7 +14,7 @@ pub trait Chance: Debug + Send + Sync + 'static {
 /// The operating system's generator. It is asked anew for every draw and keeps no state in the process, so a fork or a
 /// restored snapshot draws other bits.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
+#[expect(clippy::exhaustive_structs, reason = "has no parts")]
 pub struct OsChance;
 
 impl Chance for OsChance {
@@ -35,7 +35,9 @@ pub(crate) fn fraction(chance: &dyn Chance) -> f64 {
 
 /// The source of randomness failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the source of randomness failed, so no nonce can be drawn: check that the machine offers getrandom or /dev/urandom")]
+#[error(
+    "the source of randomness failed, so no nonce can be drawn: check that the machine offers getrandom or /dev/urandom"
+)]
 pub struct ChanceError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }

@@ -177,10 +177,11 @@ mod tests {
     #[test]
     fn the_line_says_what_to_do_and_keeps_the_source_apart() {
         let key = LeaseKey::new("nightly").unwrap();
-        let error = StoreError::unknown(StoreErrorKind::Unavailable, "no answer within 2 s; it is tried again")
-            .with_key(&key)
-            .with_code("503")
-            .with_source("connection reset by peer");
+        let error =
+            StoreError::unknown(StoreErrorKind::Unavailable, "no answer within 2 s; it is tried again")
+                .with_key(&key)
+                .with_code("503")
+                .with_source("connection reset by peer");
         assert_eq!(
             error.to_string(),
             "lease `nightly`: no answer within 2 s; it is tried again [503] (it is not known whether the step was done)"

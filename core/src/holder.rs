@@ -86,7 +86,9 @@ impl FromStr for Holder {
 
 /// A text that cannot be a [`Holder`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a holder label takes 1 to 256 bytes of UTF-8 without control characters and this one has {bytes} bytes")]
+#[error(
+    "a holder label takes 1 to 256 bytes of UTF-8 without control characters and this one has {bytes} bytes"
+)]
 pub struct HolderError {
     bytes: usize,
 }

@@ -132,7 +132,9 @@ pub enum KeyError {
         at: usize,
     },
     /// More than [`LeaseKey::MAX_BYTES`].
-    #[error("a lease key takes at most 512 bytes of UTF-8 and this one has {bytes}: shorten it, or use a hash of it")]
+    #[error(
+        "a lease key takes at most 512 bytes of UTF-8 and this one has {bytes}: shorten it, or use a hash of it"
+    )]
     TooLong {
         /// Length of the text in bytes.
         bytes: usize,

@@ -69,6 +69,13 @@ impl MemoryStore {
         self.lock().remove(key);
     }
 
+    /// Nonce, in hexadecimal, and `seq` of the grant that stands in the record of `key`. For tests of what a copy can do.
+    #[cfg(feature = "testing")]
+    pub fn peek(&self, key: &LeaseKey) -> Option<(String, u64)> {
+        let grant = self.lock().get(key)?.grant.clone()?;
+        Some((grant.nonce.expose_hex(), grant.seq))
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseKey, Record>> {
         // No step leaves the map half changed, so a panic elsewhere has not spoilt it.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)

@@ -22,8 +22,8 @@ use crate::holder::Holder;
 use crate::key::LeaseKey;
 use crate::nonce::{AttemptId, Nonce};
 use crate::store::{
-    AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Grant, Granted, Held, Observation, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, RenewRequest,
+    AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Grant, Granted, Held, Observation,
+    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
 };
 use crate::token::FencingToken;
 

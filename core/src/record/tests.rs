@@ -56,7 +56,8 @@ fn release_of(who: u8, version: Option<u64>) -> ReleaseRequest {
 #[test]
 fn the_own_write_is_recognised_and_names_its_attempt() {
     let record = held(7, 1, 0);
-    let step = Record::acquire(Some(&record), &ask(1, 2), &moment(60_000, true), TokenPolicy::ClockFloor).unwrap();
+    let step =
+        Record::acquire(Some(&record), &ask(1, 2), &moment(60_000, true), TokenPolicy::ClockFloor).unwrap();
     let Step::Keep(AcquireOutcome::Granted(granted)) = step else { panic!("{step:?}") };
     assert_eq!((granted.grant.token, granted.attempt.get()), (token(7), 99));
 }
@@ -64,11 +65,13 @@ fn the_own_write_is_recognised_and_names_its_attempt() {
 #[test]
 fn a_current_grant_is_contention_and_one_that_is_over_is_taken() {
     let record = held(7, 1, 3);
-    let step = Record::acquire(Some(&record), &ask(2, 1), &moment(100, false), TokenPolicy::ClockFloor).unwrap();
+    let step =
+        Record::acquire(Some(&record), &ask(2, 1), &moment(100, false), TokenPolicy::ClockFloor).unwrap();
     let Step::Keep(AcquireOutcome::Held(seen)) = step else { panic!("{step:?}") };
     assert_eq!((seen.token, seen.seq, seen.claimable), (token(7), 3, false));
 
-    let step = Record::acquire(Some(&record), &ask(2, 1), &moment(30_000, true), TokenPolicy::ClockFloor).unwrap();
+    let step =
+        Record::acquire(Some(&record), &ask(2, 1), &moment(30_000, true), TokenPolicy::ClockFloor).unwrap();
     let Step::Write(next, AcquireOutcome::Granted(granted)) = step else { panic!("{step:?}") };
     assert_eq!((next.version, granted.grant.token, granted.grant.seq), (token(30_000), token(30_000), 0));
 }
@@ -81,7 +84,8 @@ fn a_clock_that_is_behind_cannot_make_a_token_fall() {
         let Step::Write(next, _) = step else { panic!("{step:?}") };
         assert_eq!(next.version, token(5_001), "{policy:?}");
     }
-    let step = Record::acquire(None, &ask(1, 1), &moment(10, false), TokenPolicy::Sequential { seed: 9 }).unwrap();
+    let step =
+        Record::acquire(None, &ask(1, 1), &moment(10, false), TokenPolicy::Sequential { seed: 9 }).unwrap();
     let Step::Write(next, _) = step else { panic!("{step:?}") };
     assert_eq!(next.version, token(10));
 }
@@ -89,14 +93,16 @@ fn a_clock_that_is_behind_cannot_make_a_token_fall() {
 #[test]
 fn the_greatest_token_ends_the_key_with_an_error() {
     let record = Record { version: FencingToken::MAX, grant: None, sealed: false };
-    let error = Record::acquire(Some(&record), &ask(1, 1), &moment(10, false), TokenPolicy::ClockFloor).unwrap_err();
+    let error =
+        Record::acquire(Some(&record), &ask(1, 1), &moment(10, false), TokenPolicy::ClockFloor).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Corrupt);
 }
 
 #[test]
 fn a_sealed_key_is_granted_to_nobody_but_its_holder_goes_on() {
     let record = Record { sealed: true, ..held(7, 1, 0) };
-    let step = Record::acquire(Some(&record), &ask(2, 1), &moment(99_999, true), TokenPolicy::ClockFloor).unwrap();
+    let step =
+        Record::acquire(Some(&record), &ask(2, 1), &moment(99_999, true), TokenPolicy::ClockFloor).unwrap();
     assert!(matches!(step, Step::Keep(AcquireOutcome::Sealed)), "{step:?}");
     let step = Record::renew(Some(&record), &renewal(7, 1, 0), &moment(10, false));
     assert!(matches!(step, Step::Write(Record { sealed: true, .. }, RenewOutcome::Renewed(_))), "{step:?}");
@@ -156,7 +162,11 @@ fn release_frees_its_own_grant_only_and_says_what_it_found() {
     let cases = [
         (Some(held(7, 1, 2)), Some(7), ReleaseOutcome::Released),
         (Some(held(8, 2, 0)), Some(7), ReleaseOutcome::HeldByOther { by: token(8) }),
-        (Some(Record { grant: None, ..held(8, 2, 0) }), Some(7), ReleaseOutcome::HeldByOther { by: token(8) }),
+        (
+            Some(Record { grant: None, ..held(8, 2, 0) }),
+            Some(7),
+            ReleaseOutcome::HeldByOther { by: token(8) },
+        ),
         (Some(Record { grant: None, ..held(7, 1, 0) }), Some(7), ReleaseOutcome::AlreadyEnded),
         (Some(Record { grant: None, ..held(8, 2, 0) }), None, ReleaseOutcome::AlreadyEnded),
         (None, Some(7), ReleaseOutcome::AlreadyEnded),

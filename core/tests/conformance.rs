@@ -1,0 +1,92 @@
+//! The contract, clause by clause, on the memory store.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::{
+    AcquireOutcome, AcquireRequest, AttemptId, BreakHow, Clock, FencingToken, LeaseAdmin, LeaseKey,
+    LeaseStore, MemoryStore, Nonce, OsChance, Reading, Sleep, SystemClock,
+};
+use leasehold_conformance::{Harness, Impossible, async_trait, suite};
+
+/// The clocks of this machine, moved forward at will.
+#[derive(Debug, Default)]
+struct ManualClock {
+    ahead: Mutex<Duration>,
+}
+
+impl ManualClock {
+    fn advance(&self, by: Duration) {
+        *self.ahead.lock().unwrap() += by;
+    }
+}
+
+impl Clock for ManualClock {
+    fn read(&self) -> Reading {
+        let (now, ahead) = (SystemClock::default().read(), *self.ahead.lock().unwrap());
+        Reading { monotonic: now.monotonic + ahead, boot: now.boot + ahead, wall: now.wall + ahead }
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        SystemClock::default().sleep(duration)
+    }
+}
+
+/// A memory store of its own for each case, with a clock of its own.
+struct Memory {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        Self { store: MemoryStore::new().with_clock(clock.clone()), clock }
+    }
+}
+
+#[async_trait]
+impl Harness for Memory {
+    type Store = MemoryStore;
+
+    async fn store(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    async fn after_restart(&self) -> MemoryStore {
+        MemoryStore::new()
+    }
+
+    async fn age(&self, _key: &LeaseKey, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    async fn expire(&self, _key: &LeaseKey) {
+        self.clock.advance(self.store.profile().max_ttl);
+    }
+
+    async fn usurp(&self, key: &LeaseKey) {
+        let token = self.stored_token(key).await.expect("there is a grant to take over");
+        self.store.break_lease(key, token, BreakHow::Immediate).await.unwrap();
+        let (nonce, attempt) =
+            (Nonce::draw(&OsChance::default()).unwrap(), AttemptId::draw(&OsChance::default()).unwrap());
+        let ask = AcquireRequest::new(key.clone(), nonce, attempt, self.ttl());
+        let outcome = self.store.acquire(&ask).await.unwrap();
+        assert!(matches!(outcome, AcquireOutcome::Granted(_)), "{outcome:?}");
+    }
+
+    async fn delete_record(&self, key: &LeaseKey) -> Result<(), Impossible> {
+        self.store.delete_record(key);
+        Ok(())
+    }
+
+    async fn stored_token(&self, key: &LeaseKey) -> Option<FencingToken> {
+        self.store.inspect(key, Duration::from_secs(1)).await.unwrap().token
+    }
+
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+suite!(Memory::new());
