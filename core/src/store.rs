@@ -216,6 +216,12 @@ impl Grant {
     pub fn with_state(self, state: GrantState) -> Self {
         Self { state, ..self }
     }
+
+    /// As it is after so many renewals.
+    #[must_use]
+    pub fn with_seq(self, seq: u64) -> Self {
+        Self { seq, ..self }
+    }
 }
 
 /// Text that an adapter keeps with a grant. May be a secret, so `Debug` shows nothing of it.
