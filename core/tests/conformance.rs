@@ -1,13 +1,24 @@
-//! The contract, clause by clause, on the memory store.
+//! The contract, clause by clause, on the memory store: with tokens lifted by the clock, and with counted ones.
+
+#![expect(clippy::unwrap_used, reason = "a harness is part of a test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold::record::TokenPolicy;
 use leasehold::{
     AcquireOutcome, AcquireRequest, AttemptId, BreakHow, Clock, FencingToken, LeaseAdmin, LeaseKey,
     LeaseStore, MemoryStore, Nonce, OsChance, Reading, Sleep, SystemClock,
 };
-use leasehold_conformance::{Harness, Impossible, async_trait, suite};
+use leasehold_conformance::{Harness, Impossible, async_trait};
+
+mod clock_floor {
+    leasehold_conformance::suite!(super::Memory::new(super::TokenPolicy::ClockFloor));
+}
+
+mod sequential {
+    leasehold_conformance::suite!(super::Memory::new(super::TokenPolicy::Sequential { seed: 0 }));
+}
 
 /// The clocks of this machine, moved forward at will.
 #[derive(Debug, Default)]
@@ -39,9 +50,9 @@ struct Memory {
 }
 
 impl Memory {
-    fn new() -> Self {
+    fn new(tokens: TokenPolicy) -> Self {
         let clock = Arc::new(ManualClock::default());
-        Self { store: MemoryStore::new().with_clock(clock.clone()), clock }
+        Self { store: MemoryStore::new().with_clock(clock.clone()).with_tokens(tokens), clock }
     }
 }
 
@@ -68,8 +79,8 @@ impl Harness for Memory {
     async fn usurp(&self, key: &LeaseKey) {
         let token = self.stored_token(key).await.expect("there is a grant to take over");
         self.store.break_lease(key, token, BreakHow::Immediate).await.unwrap();
-        let (nonce, attempt) =
-            (Nonce::draw(&OsChance::default()).unwrap(), AttemptId::draw(&OsChance::default()).unwrap());
+        let chance = OsChance::default();
+        let (nonce, attempt) = (Nonce::draw(&chance).unwrap(), AttemptId::draw(&chance).unwrap());
         let ask = AcquireRequest::new(key.clone(), nonce, attempt, self.ttl());
         let outcome = self.store.acquire(&ask).await.unwrap();
         assert!(matches!(outcome, AcquireOutcome::Granted(_)), "{outcome:?}");
@@ -88,5 +99,3 @@ impl Harness for Memory {
         Duration::from_secs(30)
     }
 }
-
-suite!(Memory::new());
