@@ -23,6 +23,16 @@ pub(crate) fn stretched(ttl: Duration) -> Duration {
     ttl.mul_f64(1.0 + DRIFT)
 }
 
+/// The least that has passed elsewhere while `passed` passed here.
+pub(crate) fn shrunk(passed: Duration) -> Duration {
+    passed.mul_f64(1.0 - DRIFT)
+}
+
+/// The least that has to pass here for `passed` to have passed elsewhere.
+pub(crate) fn unstretched(passed: Duration) -> Duration {
+    passed.div_f64(1.0 + DRIFT)
+}
+
 /// How long one attempt may take when `left` is left for all of them; nothing when it is not worth starting.
 pub(crate) fn attempt_timeout(ttl: Duration, left: Duration) -> Option<Duration> {
     let left = left.checked_sub(ATTEMPT_RESERVE)?;

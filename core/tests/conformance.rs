@@ -2,13 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a harness is part of a test")]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::record::TokenPolicy;
+use leasehold::testing::VirtualClock;
 use leasehold::{
-    AcquireOutcome, AcquireRequest, AttemptId, BreakHow, Clock, FencingToken, LeaseAdmin, LeaseKey,
-    LeaseStore, MemoryStore, Nonce, OsChance, Reading, Sleep, SystemClock,
+    AcquireOutcome, AcquireRequest, AttemptId, BreakHow, FencingToken, LeaseAdmin, LeaseKey, LeaseStore,
+    MemoryStore, Nonce, OsChance,
 };
 use leasehold_conformance::{Harness, Impossible, async_trait};
 
@@ -20,38 +21,15 @@ mod sequential {
     leasehold_conformance::suite!(super::Memory::new(super::TokenPolicy::Sequential { seed: 0 }));
 }
 
-/// The clocks of this machine, moved forward at will.
-#[derive(Debug, Default)]
-struct ManualClock {
-    ahead: Mutex<Duration>,
-}
-
-impl ManualClock {
-    fn advance(&self, by: Duration) {
-        *self.ahead.lock().unwrap() += by;
-    }
-}
-
-impl Clock for ManualClock {
-    fn read(&self) -> Reading {
-        let (now, ahead) = (SystemClock::default().read(), *self.ahead.lock().unwrap());
-        Reading { monotonic: now.monotonic + ahead, boot: now.boot + ahead, wall: now.wall + ahead }
-    }
-
-    fn sleep(&self, duration: Duration) -> Sleep {
-        SystemClock::default().sleep(duration)
-    }
-}
-
 /// A memory store of its own for each case, with a clock of its own.
 struct Memory {
     store: MemoryStore,
-    clock: Arc<ManualClock>,
+    clock: Arc<VirtualClock>,
 }
 
 impl Memory {
     fn new(tokens: TokenPolicy) -> Self {
-        let clock = Arc::new(ManualClock::default());
+        let clock = Arc::new(VirtualClock::new());
         Self { store: MemoryStore::new().with_clock(clock.clone()).with_tokens(tokens), clock }
     }
 }
@@ -69,18 +47,17 @@ impl Harness for Memory {
     }
 
     async fn age(&self, _key: &LeaseKey, by: Duration) {
-        self.clock.advance(by);
+        self.clock.jump(by);
     }
 
     async fn expire(&self, _key: &LeaseKey) {
-        self.clock.advance(self.store.profile().max_ttl);
+        self.clock.jump(self.store.profile().max_ttl);
     }
 
     async fn usurp(&self, key: &LeaseKey) {
         let token = self.stored_token(key).await.expect("there is a grant to take over");
         self.store.break_lease(key, token, BreakHow::Immediate).await.unwrap();
-        let chance = OsChance::default();
-        let (nonce, attempt) = (Nonce::draw(&chance).unwrap(), AttemptId::draw(&chance).unwrap());
+        let (nonce, attempt) = (Nonce::draw(&OsChance).unwrap(), AttemptId::draw(&OsChance).unwrap());
         let ask = AcquireRequest::new(key.clone(), nonce, attempt, self.ttl());
         let outcome = self.store.acquire(&ask).await.unwrap();
         assert!(matches!(outcome, AcquireOutcome::Granted(_)), "{outcome:?}");

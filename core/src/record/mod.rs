@@ -10,11 +10,13 @@
 //! compares `seq`, so a delayed duplicate cannot move the expiry back.
 
 mod observations;
+mod store_time;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use observations::{Observations, Sight};
+pub use store_time::{StoreAnswer, StoreTime};
 
 use crate::clock::saturating_ms;
 use crate::error::{StoreError, StoreErrorKind};
