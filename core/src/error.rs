@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LeaseKey;
@@ -8,7 +9,8 @@ use crate::key::LeaseKey;
 /// A step at a store that did not give an answer: what the caller can do about it, and whether the step may have landed.
 ///
 /// `Display` is one line in lower case that says what to do; the vendor's own error is the [`source`](Error::source) and
-/// not part of the line. It never holds a nonce, a lease id or a credential.
+/// not part of the line. It never holds a nonce, a lease id or a credential. Clones share the source.
+#[derive(Clone)]
 pub struct StoreError {
     kind: StoreErrorKind,
     effect: Effect,
@@ -16,7 +18,7 @@ pub struct StoreError {
     key: Option<LeaseKey>,
     code: Option<String>,
     retry_after: Option<Duration>,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// Whether a step that failed may have changed the store.
@@ -99,7 +101,7 @@ impl StoreError {
     /// With the vendor's own error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 

@@ -17,7 +17,7 @@ pub struct StoreProfile {
     /// Among whom at most one holds a key.
     pub scope: Scope,
     /// Whether tokens go on growing when the key's record has been deleted, as long as clocks are not behind by more than
-    /// the time since the last grant.
+    /// the time since the last grant, and that is a millisecond at least.
     pub token_survives_deletion: bool,
     /// Whether records outlive the last process that has the store open.
     pub durable: bool,

@@ -46,7 +46,9 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Grants the key if it is free or its grant is over.
     ///
     /// Returns [`AcquireOutcome::Granted`] also when the record already shows the nonce of `ask`: the grant is ours, and
-    /// `attempt` names the request that made it. [`AcquireOutcome::Held`] is ordinary contention.
+    /// `attempt` names the request that made it. [`AcquireOutcome::Held`] is ordinary contention. A nonce that comes back after
+    /// its release wins a new grant, with a new token. A ttl outside the profile's bounds is granted or refused as
+    /// [`Effect::NotApplied`](crate::Effect::NotApplied); [`Leases`](crate::Leases) never asks for one.
     ///
     /// # Errors
     /// When it is not known who has the key; [`StoreError::effect`] tells whether the request may have landed.
@@ -54,7 +56,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
 
     /// Extends grants: one answer for each of `asks`, in their order. Usually there is one.
     ///
-    /// A store that takes no batches is never given more than [`StoreProfile::max_batch`].
+    /// A store that takes no batches is never given more than [`StoreProfile::max_batch`]. A grant whose ttl has passed and
+    /// that nobody has taken over may be renewed or be reported gone, always the same on one store.
     async fn renew(&self, asks: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>>;
 
     /// Ends the grant with this nonce, if it is the current one. The record stays, and with it the token.
@@ -99,7 +102,7 @@ pub trait LeaseAdmin: LeaseStore {
     /// anything, since that grant's token is then too low.
     ///
     /// # Errors
-    /// When it is not known whether the floor stands.
+    /// When it is not known whether the floor stands; `Unsupported` where tokens are the server's own numbers.
     async fn raise_floor(&self, key: &LeaseKey, floor: FencingToken) -> Result<(), StoreError>;
 
     /// Closes the key to new grants (`true`) or opens it again (`false`). A current grant goes on.
@@ -460,5 +463,35 @@ impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
 
     async fn inspect(&self, key: &LeaseKey, timeout: Duration) -> Result<Observation, StoreError> {
         (**self).inspect(key, timeout).await
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: LeaseAdmin + ?Sized> LeaseAdmin for Arc<S> {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&LeaseKey>,
+        limit: usize,
+    ) -> Result<Vec<Observation>, StoreError> {
+        (**self).list(prefix, after, limit).await
+    }
+
+    async fn break_lease(
+        &self,
+        key: &LeaseKey,
+        seen: FencingToken,
+        how: BreakHow,
+    ) -> Result<BreakOutcome, StoreError> {
+        (**self).break_lease(key, seen, how).await
+    }
+
+    async fn raise_floor(&self, key: &LeaseKey, floor: FencingToken) -> Result<(), StoreError> {
+        (**self).raise_floor(key, floor).await
+    }
+
+    async fn seal(&self, key: &LeaseKey, sealed: bool) -> Result<(), StoreError> {
+        (**self).seal(key, sealed).await
     }
 }

@@ -206,12 +206,15 @@ impl Record {
             return Step::Keep(RenewOutcome::Broken);
         }
         let seq = asked.seq.saturating_add(1);
+        let expiry = moment.expiry(ask.ttl).no_earlier_than(grant.expiry.as_ref());
+        // Observers watch for the ttl: a shorter one must not end for them before the expiry that stays.
+        let left = Duration::from_millis(expiry.at_ms.saturating_sub(moment.now.at_ms));
         let renewed = GrantRecord {
             attempt: ask.attempt,
             seq,
-            ttl: ask.ttl,
+            ttl: ask.ttl.max(left),
             until_ms: grant.until_ms.max(moment.until_ms(ask.ttl)),
-            expiry: Some(moment.expiry(ask.ttl).no_earlier_than(grant.expiry.as_ref())),
+            expiry: Some(expiry),
             ..grant.clone()
         };
         let own = Grant { seq, ..asked.clone() };

@@ -143,6 +143,14 @@ fn renewal_compares_seq() {
 }
 
 #[test]
+fn a_shorter_ttl_does_not_make_observers_impatient() {
+    let ask = RenewRequest { ttl: Duration::from_secs(5), ..renewal(7, 1, 2) };
+    let step = Record::renew(Some(&held(7, 1, 2)), &ask, &moment(10_000, false));
+    let Step::Write(Record { grant: Some(grant), .. }, _) = step else { panic!("{step:?}") };
+    assert_eq!((grant.expiry.unwrap().at_ms, grant.ttl), (30_000, Duration::from_secs(20)));
+}
+
+#[test]
 fn a_graceful_break_stops_renewals_and_a_release_still_frees() {
     let Step::Write(asked, BreakOutcome::Broken) =
         Record::break_grant(Some(&held(7, 1, 2)), token(7), BreakHow::Graceful)

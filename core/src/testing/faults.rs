@@ -221,14 +221,8 @@ impl<S: LeaseStore> LeaseStore for FaultyStore<S> {
             let asks = asks.clone();
             async move { store.renew(&asks).await }
         };
-        self.meet(Verb::Renew, send).await.unwrap_or_else(|error| {
-            let (kind, effect) = (error.kind(), error.effect());
-            let again = || match effect {
-                crate::Effect::NotApplied => StoreError::not_applied(kind, "refused on purpose"),
-                crate::Effect::Unknown => StoreError::unknown(kind, "failed on purpose"),
-            };
-            (0..count).map(|_| Err(again().with_code("scripted"))).collect()
-        })
+        let answers = self.meet(Verb::Renew, send).await;
+        answers.unwrap_or_else(|error| (0..count).map(|_| Err(error.clone())).collect())
     }
 
     async fn release(&self, ask: &ReleaseRequest) -> Result<ReleaseOutcome, StoreError> {
