@@ -1,5 +1,7 @@
 //! Acquiring: contention, waiting, lost answers, cancellation.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod stage;
 
 use std::pin::pin;

@@ -1,5 +1,7 @@
 //! The guard: release, drop, shutdown, save and resume.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod stage;
 
 use std::sync::Arc;

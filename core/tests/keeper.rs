@@ -1,5 +1,7 @@
 //! The keeper: what it renews through, what it does not, and when it says so.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod stage;
 
 use std::time::Duration;
@@ -334,10 +336,8 @@ async fn the_loss_names_what_the_store_shows() {
 
 /// The grant of `actor`'s lease as its memory holds it: what a fork or a snapshot would copy.
 async fn copy_of(stage: &Stage, actor: &stage::Actor) -> leasehold::SavedLease {
-    use leasehold::LeaseStore;
     let held = stage.look().await.held.unwrap();
     let (nonce, seq) = actor.store.store().peek(key()).unwrap();
-    let _ = actor.leases.store().profile();
     let text = serde_json::json!({
         "key": "k", "nonce": nonce, "token": held.token, "seq": seq, "holder": "copy",
         "ttl_ms": 30_000, "granted_ms": held.since_ms,

@@ -1,7 +1,7 @@
 //! A memory store that fails as scripted, a clock for the store, and as many holders with clocks of their own as wanted.
 //! Tokio's time is paused: hours pass in milliseconds.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "helpers; each test file uses its part")]
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

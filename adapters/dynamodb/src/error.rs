@@ -1,0 +1,166 @@
+//! The service's failures as [`StoreError`]: by its error code, never by status alone, and never guessed to be contention.
+
+use std::error::Error;
+use std::io;
+
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use leasehold::{LeaseKey, StoreError, StoreErrorKind};
+
+/// What a call that failed means.
+pub(crate) fn of_sdk<E>(error: SdkError<E, HttpResponse>, key: Option<&LeaseKey>) -> StoreError
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    let error = match error {
+        SdkError::ServiceError(answer) => {
+            let status = answer.raw().status().as_u16();
+            of_answer(status, answer.into_err())
+        }
+        SdkError::ConstructionFailure(_) => not_built(error),
+        SdkError::DispatchFailure(ref failure) => {
+            let user = failure.is_user();
+            not_answered(error, user)
+        }
+        SdkError::TimeoutError(_) => StoreError::unknown(
+            StoreErrorKind::Unavailable,
+            "DynamoDB gave no answer within the client's own timeout: look at the network in between",
+        )
+        .with_source(error),
+        error => StoreError::unknown(
+            StoreErrorKind::Unavailable,
+            "DynamoDB's answer could not be read: look at what lies between this process and the endpoint",
+        )
+        .with_source(error),
+    };
+    match key {
+        Some(key) => error.with_key(key),
+        None => error,
+    }
+}
+
+/// The service has answered, and said no.
+fn of_answer(status: u16, error: impl ProvideErrorMetadata + Error + Send + Sync + 'static) -> StoreError {
+    let code = error.code().unwrap_or("no error code").to_owned();
+    let said = error.message().unwrap_or_default().to_owned();
+    let classified = if status >= 500 {
+        // The service may have written before it failed: a 5xx says nothing about the record.
+        StoreError::unknown(StoreErrorKind::Unavailable, "DynamoDB failed to answer: it is asked again")
+    } else {
+        of_code(&code, &said)
+    };
+    classified.with_code(code).with_source(error)
+}
+
+fn of_code(code: &str, said: &str) -> StoreError {
+    use StoreErrorKind as Kind;
+    let no = StoreError::not_applied;
+    match code {
+        "LimitExceededException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" | "Throttling"
+        | "ThrottlingException" => no(
+            Kind::Throttled,
+            "DynamoDB throttles: too many requests on this key or table; raise its capacity, or let fewer contenders wait",
+        ),
+        "ReplicatedWriteConflictException" | "TransactionConflictException" | "TransactionInProgressException" => {
+            no(Kind::Unavailable, "the item is being written by another request: it is tried again")
+        }
+        "RequestExpired" | "RequestInTheFuture" | "RequestTimeTooSkewed" => skewed(),
+        "InvalidSignatureException" | "SignatureDoesNotMatch" if is_about_time(said) => skewed(),
+        "AccessDeniedException" | "AccessDenied" => no(
+            Kind::Denied,
+            "these credentials may not do this: grant dynamodb:UpdateItem, GetItem and DescribeTable on the table",
+        ),
+        "ExpiredToken" | "ExpiredTokenException" | "IncompleteSignature" | "IncompleteSignatureException"
+        | "InvalidClientTokenId" | "InvalidSignatureException" | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException" | "NotAuthorized" | "OptInRequired" | "SignatureDoesNotMatch"
+        | "UnrecognizedClientException" => {
+            no(Kind::Denied, "DynamoDB does not accept these credentials: renew them, or configure others")
+        }
+        "ResourceNotFoundException" => no(
+            Kind::Misconfigured,
+            "there is no such table in this region and account: create it (`leasehold init`), or correct its name, the region or the endpoint",
+        ),
+        "ResourceInUseException" => no(Kind::Unavailable, "the table is being changed: try again when it is active"),
+        "ItemCollectionSizeLimitExceededException" | "ValidationException" => no(
+            Kind::Misconfigured,
+            "DynamoDB refuses the request as the table is: compare its key with the options of the store",
+        ),
+        _ => no(Kind::Other, "DynamoDB refused with a code that is not known to leasehold: nothing was changed"),
+    }
+}
+
+fn is_about_time(said: &str) -> bool {
+    said.contains("Signature expired") || said.contains("Signature not yet current")
+}
+
+fn skewed() -> StoreError {
+    StoreError::not_applied(
+        StoreErrorKind::ClockSkew,
+        "this machine's clock is too far off for DynamoDB to accept its signature: set the clock",
+    )
+}
+
+/// The request never left: credentials, region, endpoint.
+fn not_built<E, R>(error: SdkError<E, R>) -> StoreError
+where
+    SdkError<E, R>: Error + Send + Sync + 'static,
+{
+    if mentions(&error, "credentials") || mentions(&error, "identity") {
+        return no_credentials().with_source(error);
+    }
+    StoreError::not_applied(
+        StoreErrorKind::Misconfigured,
+        "the request to DynamoDB could not be built: check region and endpoint of the client",
+    )
+    .with_source(error)
+}
+
+/// The request left, or should have, and no answer came.
+fn not_answered<E, R>(error: SdkError<E, R>, user: bool) -> StoreError
+where
+    SdkError<E, R>: Error + Send + Sync + 'static,
+{
+    if user || mentions(&error, "no providers in chain provided credentials") {
+        return no_credentials().with_source(error);
+    }
+    if was_refused(&error) {
+        return StoreError::not_applied(
+            StoreErrorKind::Unavailable,
+            "nobody listens at DynamoDB's endpoint: check region and endpoint, or start the emulator",
+        )
+        .with_source(error);
+    }
+    StoreError::unknown(
+        StoreErrorKind::Unavailable,
+        "the connection to DynamoDB failed: look at the network in between",
+    )
+    .with_source(error)
+}
+
+fn no_credentials() -> StoreError {
+    StoreError::not_applied(
+        StoreErrorKind::Denied,
+        "no AWS credentials were found: set a profile, a role, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    )
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
+}
+
+fn mentions(error: &(dyn Error + 'static), words: &str) -> bool {
+    chain(error).any(|error| error.to_string().contains(words))
+}
+
+/// Whether the connection was refused, so that no byte was sent.
+fn was_refused(error: &(dyn Error + 'static)) -> bool {
+    chain(error).any(|error| {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        kind == Some(io::ErrorKind::ConnectionRefused)
+    })
+}

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod answers;
+mod error;
+mod options;
+mod record;
+mod store;
+mod table;
+
+pub use options::DynamoDbOptions;
+pub use store::DynamoDbStore;
+pub use table::Created;
