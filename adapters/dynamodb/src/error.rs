@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use leasehold::{LeaseKey, StoreError, StoreErrorKind};
@@ -18,10 +19,7 @@ where
             of_answer(status, answer.into_err())
         }
         SdkError::ConstructionFailure(_) => not_built(error),
-        SdkError::DispatchFailure(ref failure) => {
-            let user = failure.is_user();
-            not_answered(error, user)
-        }
+        SdkError::DispatchFailure(_) => not_answered(error),
         SdkError::TimeoutError(_) => StoreError::unknown(
             StoreErrorKind::Unavailable,
             "DynamoDB gave no answer within the client's own timeout: look at the network in between",
@@ -100,41 +98,55 @@ fn skewed() -> StoreError {
     )
 }
 
-/// The request never left: credentials, region, endpoint.
+/// The request could not be built: region, endpoint, credentials.
 fn not_built<E, R>(error: SdkError<E, R>) -> StoreError
 where
     SdkError<E, R>: Error + Send + Sync + 'static,
 {
-    if mentions(&error, "credentials") || mentions(&error, "identity") {
-        return no_credentials().with_source(error);
-    }
-    StoreError::not_applied(
-        StoreErrorKind::Misconfigured,
-        "the request to DynamoDB could not be built: check region and endpoint of the client",
-    )
-    .with_source(error)
+    let classified = of_credentials(&error).unwrap_or_else(|| {
+        StoreError::not_applied(
+            StoreErrorKind::Misconfigured,
+            "the request to DynamoDB could not be built: check region and endpoint of the client",
+        )
+    });
+    classified.with_source(error)
 }
 
 /// The request left, or should have, and no answer came.
-fn not_answered<E, R>(error: SdkError<E, R>, user: bool) -> StoreError
+fn not_answered<E, R>(error: SdkError<E, R>) -> StoreError
 where
     SdkError<E, R>: Error + Send + Sync + 'static,
 {
-    if user || mentions(&error, "no providers in chain provided credentials") {
-        return no_credentials().with_source(error);
+    let classified = of_credentials(&error).unwrap_or_else(|| {
+        if was_refused(&error) {
+            StoreError::not_applied(
+                StoreErrorKind::Unavailable,
+                "nobody listens at DynamoDB's endpoint: check region and endpoint, or start the emulator",
+            )
+        } else {
+            StoreError::unknown(
+                StoreErrorKind::Unavailable,
+                "the connection to DynamoDB failed: look at the network in between",
+            )
+        }
+    });
+    classified.with_source(error)
+}
+
+/// Credentials come before the request: where they are what is missing, nothing was sent.
+fn of_credentials(error: &(dyn Error + 'static)) -> Option<StoreError> {
+    let failed = chain(error).find_map(|error| error.downcast_ref::<CredentialsError>());
+    match failed {
+        Some(CredentialsError::ProviderError(_) | CredentialsError::ProviderTimedOut(_)) => {
+            Some(StoreError::not_applied(
+                StoreErrorKind::Unavailable,
+                "the source of AWS credentials did not answer: look at the profile, the role or the metadata service",
+            ))
+        }
+        Some(_) => Some(no_credentials()),
+        // Of a client without any provider the SDK says only this.
+        None => mentions(error, "auth scheme").then(no_credentials),
     }
-    if was_refused(&error) {
-        return StoreError::not_applied(
-            StoreErrorKind::Unavailable,
-            "nobody listens at DynamoDB's endpoint: check region and endpoint, or start the emulator",
-        )
-        .with_source(error);
-    }
-    StoreError::unknown(
-        StoreErrorKind::Unavailable,
-        "the connection to DynamoDB failed: look at the network in between",
-    )
-    .with_source(error)
 }
 
 fn no_credentials() -> StoreError {

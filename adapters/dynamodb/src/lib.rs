@@ -7,6 +7,7 @@ mod options;
 mod record;
 mod store;
 mod table;
+mod versions;
 
 pub use options::DynamoDbOptions;
 pub use store::DynamoDbStore;

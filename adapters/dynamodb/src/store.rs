@@ -19,6 +19,7 @@ use crate::error::of_sdk;
 use crate::options::DynamoDbOptions;
 use crate::record::{self, Item, STORE_TIME, Write};
 use crate::table::{self, Created, Table};
+use crate::versions::Versions;
 
 /// How many keys a contender watches at a time for the rule that trusts no clock.
 const WATCHED_KEYS: usize = 4096;
@@ -35,6 +36,7 @@ pub struct DynamoDbStore {
     options: Arc<DynamoDbOptions>,
     time: ServiceTime,
     watched: Arc<Mutex<Observations>>,
+    versions: Arc<Versions>,
     profile: Arc<StoreProfile>,
 }
 
@@ -110,6 +112,7 @@ impl DynamoDbStore {
             options: Arc::new(options),
             time,
             watched: Arc::new(Mutex::new(Observations::new(WATCHED_KEYS))),
+            versions: Arc::default(),
             profile: Arc::new(profile),
         }
     }
@@ -160,6 +163,7 @@ impl DynamoDbStore {
 
     /// A grant with the bound that its expiry in the store sets.
     fn bounded(&self, granted: Granted, expires_ms: u64) -> Granted {
+        self.versions.note(&granted.grant.key, granted.grant.token);
         let now = self.now();
         let reached = self.time.lock().reaches(expires_ms);
         let state = GrantState::new(expires_ms.to_string());
@@ -235,12 +239,20 @@ impl DynamoDbStore {
     }
 
     async fn read(&self, key: &LeaseKey) -> Result<Option<Record>, StoreError> {
-        parse(key, self.get(key).await?)
+        self.parse(key, self.get(key).await?)
+    }
+
+    fn parse(&self, key: &LeaseKey, item: Option<Item>) -> Result<Option<Record>, StoreError> {
+        let Some(item) = item else { return Ok(None) };
+        let record = record::parse(key, &item)?;
+        self.versions.note(key, record.version);
+        Ok(Some(record))
     }
 
     /// Takes the key in one request if it can be taken at sight; else the item that refused.
     async fn take(&self, ask: &AcquireRequest) -> Result<Result<Granted, Option<Record>>, StoreError> {
-        let moment = self.moment(&ask.key, false)?;
+        let mut moment = self.moment(&ask.key, false)?;
+        moment.floor_ms = moment.floor_ms.max(self.versions.floor_ms(&ask.key));
         let cut_ms = self.time.lock().cut_ms(&self.now(), self.options.max_skew);
         let step = Record::acquire(None, ask, &moment, self.options.tokens)?;
         let Step::Write(hopeful, AcquireOutcome::Granted(granted)) = step else {
@@ -260,7 +272,7 @@ impl DynamoDbStore {
                 }
                 Ok(Ok(self.bounded_by_record(granted, &hopeful)))
             }
-            Written::Failed(item) => Ok(Err(parse(&ask.key, item)?)),
+            Written::Failed(item) => Ok(Err(self.parse(&ask.key, item)?)),
         }
     }
 
@@ -280,7 +292,7 @@ impl DynamoDbStore {
             let write = record::replace(seen.as_ref(), &record);
             match self.write(key, write, ReturnValue::None).await? {
                 Written::Applied(_) => return Ok((Some(record), outcome)),
-                Written::Failed(item) => seen = parse(key, item)?,
+                Written::Failed(item) => seen = self.parse(key, item)?,
             }
         }
         Err(StoreError::not_applied(
@@ -304,7 +316,7 @@ impl DynamoDbStore {
                 Ok(RenewOutcome::Renewed(self.bounded(granted, expires_ms)))
             }
             Written::Failed(item) => {
-                let record = parse(key, item)?;
+                let record = self.parse(key, item)?;
                 match Record::renew(record.as_ref(), ask, &moment) {
                     Step::Keep(RenewOutcome::Renewed(granted)) => {
                         let Some(record) = record else { return Ok(RenewOutcome::RecordGone) };
@@ -328,10 +340,6 @@ fn derive(client: &Client, options: &DynamoDbOptions) -> (Client, ServiceTime) {
     let config =
         client.config().to_builder().retry_config(RetryConfig::disabled()).interceptor(time.clone()).build();
     (Client::from_conf(config), time)
-}
-
-fn parse(key: &LeaseKey, item: Option<Item>) -> Result<Option<Record>, StoreError> {
-    item.map(|item| record::parse(key, &item)).transpose()
 }
 
 fn expiry_ms(record: &Record) -> Option<u64> {
@@ -409,7 +417,7 @@ impl LeaseStore for DynamoDbStore {
     async fn release(&self, ask: &ReleaseRequest) -> Result<ReleaseOutcome, StoreError> {
         match self.write(&ask.key, record::release(&ask.nonce), ReturnValue::None).await? {
             Written::Applied(_) => Ok(ReleaseOutcome::Released),
-            Written::Failed(item) => match Record::release(parse(&ask.key, item)?.as_ref(), ask) {
+            Written::Failed(item) => match Record::release(self.parse(&ask.key, item)?.as_ref(), ask) {
                 Step::Keep(outcome) => Ok(outcome),
                 Step::Write(..) => Err(StoreError::not_applied(
                     StoreErrorKind::Unavailable,
@@ -479,7 +487,7 @@ impl LeaseAdmin for DynamoDbStore {
             Written::Applied(_) => Ok(BreakOutcome::Broken),
             Written::Failed(item) => {
                 // Foreign data is an error, not an outcome.
-                parse(key, item)?;
+                self.parse(key, item)?;
                 Ok(BreakOutcome::NotCurrent)
             }
         }

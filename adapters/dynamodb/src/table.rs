@@ -49,7 +49,12 @@ impl Table {
 }
 
 async fn describe(client: &Client, name: &str) -> Result<TableDescription, StoreError> {
-    let answer = client.describe_table().table_name(name).send().await.map_err(|error| of_sdk(error, None))?;
+    let ask = || async { client.describe_table().table_name(name).send().await.map_err(|error| of_sdk(error, None)) };
+    let answer = match ask().await {
+        // The refusal carried the right time, with which the client signs from here on.
+        Err(error) if error.kind() == StoreErrorKind::ClockSkew => ask().await?,
+        answer => answer?,
+    };
     answer.table.ok_or_else(|| {
         StoreError::not_applied(
             StoreErrorKind::Misconfigured,

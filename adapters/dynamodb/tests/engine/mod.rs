@@ -150,6 +150,13 @@ pub async fn age(client: &Client, key: &LeaseKey, by: Duration) {
     set(client, key, "expires_at", number(aged)).await;
 }
 
+/// Makes the grant one of a minute ago, whose ttl has passed.
+pub async fn make_old(client: &Client, key: &LeaseKey) {
+    let version = stored_token(client, key).await.unwrap().get();
+    set(client, key, "version", number(version - 60_000)).await;
+    age(client, key, 2 * TTL).await;
+}
+
 pub fn number(number: u64) -> AttributeValue {
     AttributeValue::N(number.to_string())
 }
