@@ -73,8 +73,15 @@ pub(crate) async fn contend(
                 granted_ms: extent.sent.unix_ms(),
             };
             let (lease, keeper) = appoint(&inner, *extent, term);
-            // If the caller has gone, the lease comes back with the error and is dropped here, which tells the keeper.
-            drop(answer.send(Ok(TryAcquire::Acquired(lease))));
+            // A shutdown that came before the keeper was on the list knows nothing of it. If the caller has gone, the lease comes
+            // back with the error. Either way it is dropped here, which tells the keeper.
+            let won = if *inner.closing.borrow() {
+                drop(lease);
+                Err(AcquireError::ShutDown)
+            } else {
+                Ok(TryAcquire::Acquired(lease))
+            };
+            drop(answer.send(won));
             keeper.keep().await;
         }
         Ok(Won::Nothing(held)) => {
@@ -109,7 +116,13 @@ pub(crate) async fn resume(inner: Arc<Inner>, saved: SavedLease, answer: Answer<
                 granted_ms: saved.granted_ms,
             };
             let (lease, keeper) = appoint(&inner, extent, term);
-            if let Err(Ok(unwanted)) = answer.send(Ok(lease)) {
+            let resumed = if *inner.closing.borrow() {
+                lease.abandon();
+                Err(ResumeError::ShutDown)
+            } else {
+                Ok(lease)
+            };
+            if let Err(Ok(unwanted)) = answer.send(resumed) {
                 unwanted.abandon();
             }
             keeper.keep().await;

@@ -303,6 +303,21 @@ async fn d19_shutdown_does_not_wait_for_waiters() {
     assert!(matches!(actor.leases.acquire(key()).await, Err(AcquireError::ShutDown)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_win_that_comes_after_a_shutdown_is_given_back() {
+    let stage = Stage::new();
+    let actor = stage.actor();
+    actor.store.script(Verb::Acquire, [Fault::LateAnswer(seconds(1))]);
+    let (outcome, closed) = tokio::join!(actor.leases.acquire(key()), async {
+        pass(Duration::from_millis(500)).await;
+        actor.leases.shutdown(seconds(60)).await
+    });
+    assert!(matches!(outcome, Err(AcquireError::ShutDown)), "{outcome:?}");
+    closed.unwrap();
+    pass(Duration::from_millis(1)).await;
+    assert!(stage.is_free().await);
+}
+
 /// Polls the call `polls` times with a little time in between, then drops it.
 async fn dropped_after<T>(polls: usize, call: impl Future<Output = T>) -> Option<T> {
     let mut call = pin!(call);

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::io;
 
 use aws_credential_types::provider::error::CredentialsError;
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use leasehold::{LeaseKey, StoreError, StoreErrorKind};
 
 /// What a call that failed means.
@@ -54,12 +54,17 @@ fn of_code(code: &str, said: &str) -> StoreError {
     use StoreErrorKind as Kind;
     let no = StoreError::not_applied;
     match code {
-        "LimitExceededException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" | "Throttling"
+        "LimitExceededException"
+        | "ProvisionedThroughputExceededException"
+        | "RequestLimitExceeded"
+        | "Throttling"
         | "ThrottlingException" => no(
             Kind::Throttled,
             "DynamoDB throttles: too many requests on this key or table; raise its capacity, or let fewer contenders wait",
         ),
-        "ReplicatedWriteConflictException" | "TransactionConflictException" | "TransactionInProgressException" => {
+        "ReplicatedWriteConflictException"
+        | "TransactionConflictException"
+        | "TransactionInProgressException" => {
             no(Kind::Unavailable, "the item is being written by another request: it is tried again")
         }
         "RequestExpired" | "RequestInTheFuture" | "RequestTimeTooSkewed" => skewed(),
@@ -68,9 +73,17 @@ fn of_code(code: &str, said: &str) -> StoreError {
             Kind::Denied,
             "these credentials may not do this: grant dynamodb:UpdateItem, GetItem and DescribeTable on the table",
         ),
-        "ExpiredToken" | "ExpiredTokenException" | "IncompleteSignature" | "IncompleteSignatureException"
-        | "InvalidClientTokenId" | "InvalidSignatureException" | "MissingAuthenticationToken"
-        | "MissingAuthenticationTokenException" | "NotAuthorized" | "OptInRequired" | "SignatureDoesNotMatch"
+        "ExpiredToken"
+        | "ExpiredTokenException"
+        | "IncompleteSignature"
+        | "IncompleteSignatureException"
+        | "InvalidClientTokenId"
+        | "InvalidSignatureException"
+        | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException"
+        | "NotAuthorized"
+        | "OptInRequired"
+        | "SignatureDoesNotMatch"
         | "UnrecognizedClientException" => {
             no(Kind::Denied, "DynamoDB does not accept these credentials: renew them, or configure others")
         }
@@ -78,12 +91,17 @@ fn of_code(code: &str, said: &str) -> StoreError {
             Kind::Misconfigured,
             "there is no such table in this region and account: create it (`leasehold init`), or correct its name, the region or the endpoint",
         ),
-        "ResourceInUseException" => no(Kind::Unavailable, "the table is being changed: try again when it is active"),
+        "ResourceInUseException" => {
+            no(Kind::Unavailable, "the table is being changed: try again when it is active")
+        }
         "ItemCollectionSizeLimitExceededException" | "ValidationException" => no(
             Kind::Misconfigured,
             "DynamoDB refuses the request as the table is: compare its key with the options of the store",
         ),
-        _ => no(Kind::Other, "DynamoDB refused with a code that is not known to leasehold: nothing was changed"),
+        _ => no(
+            Kind::Other,
+            "DynamoDB refused with a code that is not known to leasehold: nothing was changed",
+        ),
     }
 }
 

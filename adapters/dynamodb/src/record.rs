@@ -99,20 +99,20 @@ pub(crate) fn replace(seen: Option<&Record>, record: &Record) -> Write {
         return write;
     };
     let sealed = if seen.sealed { "attribute_exists(#x)" } else { "attribute_not_exists(#x)" };
-    let standing = if seen.grant.is_some() { "#n = :seen_n AND #s = :seen_s" } else { "attribute_not_exists(#n)" };
+    let standing =
+        if seen.grant.is_some() { "#n = :seen_n AND #s = :seen_s" } else { "attribute_not_exists(#n)" };
     write.condition = format!("#z = :z AND #v = :seen_v AND {sealed} AND {standing}");
     write = write.value(":seen_v", number(seen.version.get()));
     match &seen.grant {
-        Some(grant) => write.value(":seen_n", text(grant.nonce.expose_hex())).value(":seen_s", number(grant.seq)),
+        Some(grant) => {
+            write.value(":seen_n", text(grant.nonce.expose_hex())).value(":seen_s", number(grant.seq))
+        }
         None => write,
     }
 }
 
 /// Renews a grant: a compare-and-set on `seq`.
-pub(crate) fn renew(
-    ask: &leasehold::RenewRequest,
-    expires_ms: u64,
-) -> Write {
+pub(crate) fn renew(ask: &leasehold::RenewRequest, expires_ms: u64) -> Write {
     let grant = &ask.grant;
     Write::new(
         "SET #a = :a, #s = :s, #d = :d, #e = :e",
@@ -282,7 +282,9 @@ impl Fields<'_> {
             None => Ok(None),
             Some(AttributeValue::N(digits)) => {
                 let number = digits.parse::<u64>().ok().filter(|number| *number <= GREATEST);
-                number.map(Some).ok_or_else(|| self.odd(name, "a number that is negative, broken or above 63 bits"))
+                number
+                    .map(Some)
+                    .ok_or_else(|| self.odd(name, "a number that is negative, broken or above 63 bits"))
             }
             other => Err(self.odd(name, kind(other))),
         }
@@ -371,7 +373,10 @@ mod tests {
             record(),
             Record { sealed: false, ..record() },
             Record { grant: None, ..record() },
-            Record { grant: record().grant.map(|grant| GrantRecord { expiry: None, until_ms: 0, ..grant }), ..record() },
+            Record {
+                grant: record().grant.map(|grant| GrantRecord { expiry: None, until_ms: 0, ..grant }),
+                ..record()
+            },
         ] {
             assert_eq!(parse(&key(), &item_of(&replace(None, &record))).unwrap(), record);
         }

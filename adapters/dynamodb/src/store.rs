@@ -9,9 +9,9 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use leasehold::record::{Expiry, Moment, Observations, Record, Sight, Step, TokenPolicy};
 use leasehold::{
-    AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Deadline, FencingToken, Finding, GrantState, Granted,
-    LeaseAdmin, LeaseKey, LeaseStore, Observation, Reading, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    Scope, StoreError, StoreErrorKind, StoreProfile, Timing, TokenOrigin,
+    AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Deadline, FencingToken, Finding, GrantState,
+    Granted, LeaseAdmin, LeaseKey, LeaseStore, Observation, Reading, ReleaseOutcome, ReleaseRequest,
+    RenewOutcome, RenewRequest, Scope, StoreError, StoreErrorKind, StoreProfile, Timing, TokenOrigin,
 };
 
 use crate::answers::ServiceTime;
@@ -155,9 +155,10 @@ impl DynamoDbStore {
         let sight = Sight { nonce: grant.nonce.clone(), seq: grant.seq, version: record.version };
         // Watched in any case: the clock may never become one to be trusted.
         let stood_still = watched.note(key, sight, grant.ttl, now.boot);
-        let reached = grant.expiry.as_ref().is_some_and(|expiry| {
-            self.time.lock().has_reached(expiry.at_ms, &now, self.options.max_skew)
-        });
+        let reached = grant
+            .expiry
+            .as_ref()
+            .is_some_and(|expiry| self.time.lock().has_reached(expiry.at_ms, &now, self.options.max_skew));
         stood_still || reached
     }
 
@@ -192,7 +193,12 @@ impl DynamoDbStore {
             .collect()
     }
 
-    async fn write(&self, key: &LeaseKey, write: Write, returning: ReturnValue) -> Result<Written, StoreError> {
+    async fn write(
+        &self,
+        key: &LeaseKey,
+        write: Write,
+        returning: ReturnValue,
+    ) -> Result<Written, StoreError> {
         let names = write.names(&self.options.key_attribute);
         let sent = self
             .client
@@ -212,9 +218,9 @@ impl DynamoDbStore {
             Err(error) => error,
         };
         let failed = error.as_service_error().and_then(|error| match error {
-            aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(failed) => {
-                Some(failed.item.clone())
-            }
+            aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
+                failed,
+            ) => Some(failed.item.clone()),
             _ => None,
         });
         match failed {
@@ -461,7 +467,9 @@ impl LeaseAdmin for DynamoDbStore {
         while let Some(page) = pages.next().await {
             for item in page.map_err(|error| of_sdk(error, None))?.items() {
                 let Some(AttributeValue::S(full)) = item.get(&self.options.key_attribute) else { continue };
-                let Some(Ok(key)) = full.strip_prefix(&self.options.key_prefix).map(LeaseKey::new) else { continue };
+                let Some(Ok(key)) = full.strip_prefix(&self.options.key_prefix).map(LeaseKey::new) else {
+                    continue;
+                };
                 if after.is_none_or(|after| key > *after) {
                     let record = record::parse(&key, item)?;
                     found.insert(key, record);

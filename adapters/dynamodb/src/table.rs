@@ -32,7 +32,11 @@ impl Table {
     }
 
     /// Looks at the table, once.
-    pub(crate) async fn describe(client: &Client, name: String, options: &DynamoDbOptions) -> Result<Self, StoreError> {
+    pub(crate) async fn describe(
+        client: &Client,
+        name: String,
+        options: &DynamoDbOptions,
+    ) -> Result<Self, StoreError> {
         let description = describe(client, &name).await?;
         check_keys(&description, options)?;
         let mut findings = Vec::new();
@@ -49,7 +53,9 @@ impl Table {
 }
 
 async fn describe(client: &Client, name: &str) -> Result<TableDescription, StoreError> {
-    let ask = || async { client.describe_table().table_name(name).send().await.map_err(|error| of_sdk(error, None)) };
+    let ask = || async {
+        client.describe_table().table_name(name).send().await.map_err(|error| of_sdk(error, None))
+    };
     let answer = match ask().await {
         // The refusal carried the right time, with which the client signs from here on.
         Err(error) if error.kind() == StoreErrorKind::ClockSkew => ask().await?,
@@ -65,13 +71,17 @@ async fn describe(client: &Client, name: &str) -> Result<TableDescription, Store
 
 fn check_keys(table: &TableDescription, options: &DynamoDbOptions) -> Result<(), StoreError> {
     let key = |kind: &KeyType| {
-        table.key_schema().iter().find(|element| element.key_type() == kind).map(KeySchemaElement::attribute_name)
+        table
+            .key_schema()
+            .iter()
+            .find(|element| element.key_type() == kind)
+            .map(KeySchemaElement::attribute_name)
     };
     let is_string = |name: &str| {
         let definitions = table.attribute_definitions().iter();
-        definitions.filter(|definition| definition.attribute_name() == name).all(|definition| {
-            *definition.attribute_type() == ScalarAttributeType::S
-        })
+        definitions
+            .filter(|definition| definition.attribute_name() == name)
+            .all(|definition| *definition.attribute_type() == ScalarAttributeType::S)
     };
     let (hash, range) = (key(&KeyType::Hash), key(&KeyType::Range));
     let wanted_range = options.sort_key.as_ref().map(|(name, _)| name.as_str());
@@ -113,14 +123,18 @@ fn check_replicas(
         Some(home) if *home == here => {
             findings.push(Finding::new(
                 Severity::Warning,
-                format!("the table is an eventually consistent global table, used from its home region {home}"),
+                format!(
+                    "the table is an eventually consistent global table, used from its home region {home}"
+                ),
                 "see that every holder names this same region: another region would grant the same keys",
             ));
             Ok(false)
         }
         Some(home) => Err(StoreError::not_applied(
             StoreErrorKind::Misconfigured,
-            format!("the table's home region is {home} and this client is in {here}: point the client to {home}"),
+            format!(
+                "the table's home region is {home} and this client is in {here}: point the client to {home}"
+            ),
         )),
         None => Err(StoreError::not_applied(
             StoreErrorKind::Misconfigured,
@@ -141,7 +155,11 @@ pub enum Created {
 }
 
 /// Makes the table if there is none, and waits until it is active.
-pub(crate) async fn create(client: &Client, name: &str, options: &DynamoDbOptions) -> Result<Created, StoreError> {
+pub(crate) async fn create(
+    client: &Client,
+    name: &str,
+    options: &DynamoDbOptions,
+) -> Result<Created, StoreError> {
     let mut request = client
         .create_table()
         .table_name(name)
@@ -155,7 +173,10 @@ pub(crate) async fn create(client: &Client, name: &str, options: &DynamoDbOption
             .attribute_type(ScalarAttributeType::S)
             .build();
         let (Ok(element), Ok(definition)) = (element, definition) else {
-            return Err(StoreError::not_applied(StoreErrorKind::Misconfigured, "the key attributes have no names"));
+            return Err(StoreError::not_applied(
+                StoreErrorKind::Misconfigured,
+                "the key attributes have no names",
+            ));
         };
         request = request.key_schema(element).attribute_definitions(definition);
     }
@@ -189,12 +210,8 @@ async fn await_active(client: &Client, name: &str, clock: &dyn Clock) -> Result<
 
 /// Whether DynamoDB deletes items of this table by their age: it would free leases while they are held.
 pub(crate) async fn ttl_finding(client: &Client, name: &str) -> Result<Option<Finding>, StoreError> {
-    let answer = client
-        .describe_time_to_live()
-        .table_name(name)
-        .send()
-        .await
-        .map_err(|error| of_sdk(error, None))?;
+    let answer =
+        client.describe_time_to_live().table_name(name).send().await.map_err(|error| of_sdk(error, None))?;
     let enabled = answer.time_to_live_description().and_then(|description| description.attribute_name());
     Ok(enabled.map(|attribute| {
         Finding::new(

@@ -42,21 +42,31 @@ async fn a_missing_table_names_the_command_that_makes_it() {
 #[ignore = "needs dynoxide: localstack/up dynoxide"]
 async fn another_key_schema_names_both() {
     let client = ENGINE.client().await;
-    for (hash, kind, range) in
-        [("id", ScalarAttributeType::S, None), ("pk", ScalarAttributeType::N, None), ("pk", ScalarAttributeType::S, Some("sk"))]
-    {
+    for (hash, kind, range) in [
+        ("id", ScalarAttributeType::S, None),
+        ("pk", ScalarAttributeType::N, None),
+        ("pk", ScalarAttributeType::S, Some("sk")),
+    ] {
         let table = fresh_key("schema").as_str().replace('/', "-");
         let mut request = client
             .create_table()
             .table_name(&table)
             .billing_mode(BillingMode::PayPerRequest)
-            .key_schema(KeySchemaElement::builder().attribute_name(hash).key_type(KeyType::Hash).build().unwrap())
+            .key_schema(
+                KeySchemaElement::builder().attribute_name(hash).key_type(KeyType::Hash).build().unwrap(),
+            )
             .attribute_definitions(
                 AttributeDefinition::builder().attribute_name(hash).attribute_type(kind).build().unwrap(),
             );
         if let Some(range) = range {
             request = request
-                .key_schema(KeySchemaElement::builder().attribute_name(range).key_type(KeyType::Range).build().unwrap())
+                .key_schema(
+                    KeySchemaElement::builder()
+                        .attribute_name(range)
+                        .key_type(KeyType::Range)
+                        .build()
+                        .unwrap(),
+                )
                 .attribute_definitions(
                     AttributeDefinition::builder()
                         .attribute_name(range)
@@ -128,7 +138,11 @@ async fn foreign_items_are_errors_in_every_verb_and_stay_as_they_are() {
         ];
         for error in errors {
             let kind = error.kind();
-            assert!(matches!(kind, StoreErrorKind::Corrupt | StoreErrorKind::Misconfigured), "{:?}: {error}", item.last());
+            assert!(
+                matches!(kind, StoreErrorKind::Corrupt | StoreErrorKind::Misconfigured),
+                "{:?}: {error}",
+                item.last()
+            );
             assert_eq!(error.effect(), Effect::NotApplied);
             assert!(!error.to_string().contains(&"ab".repeat(16)), "{error}");
         }
@@ -146,9 +160,19 @@ async fn d07_time_to_live_on_the_table_is_found() {
     assert_eq!(store.check().await.unwrap(), [], "a table of our own making has nothing to complain of");
     let specification =
         TimeToLiveSpecification::builder().enabled(true).attribute_name("expires_at").build().unwrap();
-    client.update_time_to_live().table_name(&table).time_to_live_specification(specification).send().await.unwrap();
+    client
+        .update_time_to_live()
+        .table_name(&table)
+        .time_to_live_specification(specification)
+        .send()
+        .await
+        .unwrap();
     let findings = store.check().await.unwrap();
-    assert_eq!(findings.iter().map(|finding| finding.severity).collect::<Vec<_>>(), [Severity::Error], "{findings:?}");
+    assert_eq!(
+        findings.iter().map(|finding| finding.severity).collect::<Vec<_>>(),
+        [Severity::Error],
+        "{findings:?}"
+    );
     assert!(findings[0].what.contains("expires_at"), "{findings:?}");
 }
 
@@ -162,7 +186,10 @@ fn global_table(consistency: &str) -> Answer {
         "Replicas":[{{"RegionName":"eu-west-1","ReplicaStatus":"ACTIVE"}},{{"RegionName":"us-east-1","ReplicaStatus":"ACTIVE"}}],
         "MultiRegionConsistency":"{consistency}"}}}}"#
     );
-    Answer::new(200).header("content-type", "application/x-amz-json-1.0").header("x-amzn-requestid", "canned").body(body)
+    Answer::new(200)
+        .header("content-type", "application/x-amz-json-1.0")
+        .header("x-amzn-requestid", "canned")
+        .body(body)
 }
 
 async fn in_front_of(answer: Answer) -> Proxy {
@@ -215,7 +242,12 @@ async fn no_credentials_say_where_to_get_some() {
 #[tokio::test]
 #[ignore = "needs dynoxide: localstack/up dynoxide"]
 async fn a30_refused_credentials_are_denied_and_name_the_code() {
-    for code in ["UnrecognizedClientException", "AccessDeniedException", "ExpiredTokenException", "InvalidSignatureException"] {
+    for code in [
+        "UnrecognizedClientException",
+        "AccessDeniedException",
+        "ExpiredTokenException",
+        "InvalidSignatureException",
+    ] {
         let answer = dynamodb::error(400, code, "The security token included in the request is invalid.");
         let proxy = in_front_of(answer).await;
         let error = refused(engine::client(&proxy.url()), TABLE).await;
@@ -226,9 +258,17 @@ async fn a30_refused_credentials_are_denied_and_name_the_code() {
 #[tokio::test]
 async fn an_endpoint_where_nobody_listens_is_unavailable_and_certainly_not_applied() {
     // Port 9 (discard) is served by nobody; the connection is refused.
-    let store = DynamoDbStore::unchecked(&engine::client("http://127.0.0.1:9"), TABLE, DynamoDbOptions::new());
-    let error = store.release(&ReleaseRequest::of_nonce(fresh_key("nobody"), Nonce::from_bytes([1; 16]))).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (StoreErrorKind::Unavailable, Effect::NotApplied), "{error:?}");
+    let store =
+        DynamoDbStore::unchecked(&engine::client("http://127.0.0.1:9"), TABLE, DynamoDbOptions::new());
+    let error = store
+        .release(&ReleaseRequest::of_nonce(fresh_key("nobody"), Nonce::from_bytes([1; 16])))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (StoreErrorKind::Unavailable, Effect::NotApplied),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("nobody listens"), "{error}");
 }
 
@@ -248,7 +288,10 @@ async fn no_secret_shows_in_debug_or_errors() {
     let grant = engine::granted(&store, &ask(&fresh_key("secret"))).await;
     let nonce = grant.nonce.expose_hex();
     let proxy = in_front_of(dynamodb::internal_server_error()).await;
-    proxy.from_now_on(&Matcher::any(), Fault::AnswerInstead(dynamodb::error(400, "ValidationException", "canned")));
+    proxy.from_now_on(
+        &Matcher::any(),
+        Fault::AnswerInstead(dynamodb::error(400, "ValidationException", "canned")),
+    );
     let broken = DynamoDbStore::unchecked(&engine::client(&proxy.url()), TABLE, DynamoDbOptions::new());
     let error = broken.release(&ReleaseRequest::of(&grant)).await.unwrap_err();
     for shown in [format!("{store:?}"), format!("{grant:?}"), format!("{error:?}"), error.to_string()] {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use engine::{Engine, OffClock, TABLE, TTL, age, ask, fresh_key, granted, stored_token};
 use leasehold::{
-    AcquireOutcome, Clock, LeaseKey, LeaseOptions, LeaseStore, Leases, OsChance, StoreErrorKind, SystemClock, TryAcquire,
+    AcquireOutcome, Clock, LeaseKey, LeaseOptions, LeaseStore, Leases, OsChance, StoreErrorKind, SystemClock,
+    TryAcquire,
 };
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
 use leasehold_wire::{Fault, Matcher, Proxy};
@@ -152,7 +153,10 @@ async fn one_wrong_date_neither_takes_nor_uncovers_a_live_lease() {
         let expires_at = engine::number_of(&item, "expires_at").unwrap();
         let others_begin = expires_at.saturating_sub(SystemClock.read().unix_ms());
         let left = lease.remaining();
-        assert!(left <= Duration::from_millis(others_begin), "{off} s: {left:?} left, others begin in {others_begin} ms");
+        assert!(
+            left <= Duration::from_millis(others_begin),
+            "{off} s: {left:?} left, others begin in {others_begin} ms"
+        );
         lease.release().await.unwrap();
     }
 }

@@ -7,29 +7,41 @@ mod engine;
 use std::time::Duration;
 
 use engine::{Engine, TABLE, age, number, stored_token, text};
-use leasehold::{AcquireOutcome, BreakHow, FencingToken, LeaseAdmin, LeaseKey, LeaseStore};
 use leasehold::record::TokenPolicy;
+use leasehold::{AcquireOutcome, BreakHow, FencingToken, LeaseAdmin, LeaseKey, LeaseStore};
 use leasehold_conformance::{Harness, Impossible, async_trait};
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
 
 mod dynoxide {
     use super::{Dynamo, Engine};
-    leasehold_conformance::suite!(#[ignore = "needs dynoxide: localstack/up dynoxide"] Dynamo::on(Engine::Dynoxide).await);
+    leasehold_conformance::suite!(
+        #[ignore = "needs dynoxide: localstack/up dynoxide"]
+        Dynamo::on(Engine::Dynoxide).await
+    );
 }
 
 mod localstack {
     use super::{Dynamo, Engine};
-    leasehold_conformance::suite!(#[ignore = "needs LocalStack: localstack/up localstack"] Dynamo::on(Engine::LocalStack).await);
+    leasehold_conformance::suite!(
+        #[ignore = "needs LocalStack: localstack/up localstack"]
+        Dynamo::on(Engine::LocalStack).await
+    );
 }
 
 mod ministack {
     use super::{Dynamo, Engine};
-    leasehold_conformance::suite!(#[ignore = "needs ministack: localstack/up ministack"] Dynamo::on(Engine::Ministack).await);
+    leasehold_conformance::suite!(
+        #[ignore = "needs ministack: localstack/up ministack"]
+        Dynamo::on(Engine::Ministack).await
+    );
 }
 
 mod sequential_tokens {
     use super::{Dynamo, Engine};
-    leasehold_conformance::suite!(#[ignore = "needs dynoxide: localstack/up dynoxide"] Dynamo::counting(Engine::Dynoxide).await);
+    leasehold_conformance::suite!(
+        #[ignore = "needs dynoxide: localstack/up dynoxide"]
+        Dynamo::counting(Engine::Dynoxide).await
+    );
 }
 
 struct Dynamo {

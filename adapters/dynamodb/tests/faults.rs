@@ -6,10 +6,11 @@ mod engine;
 
 use std::time::Duration;
 
-use engine::{Engine, TABLE, TTL, age, again, ask, attempt, fresh_key, granted};
+use engine::{Engine, TABLE, TTL, again, age, ask, attempt, fresh_key, granted};
 use leasehold::{
-    AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Clock, Effect, Grant, LeaseAdmin, LeaseKey, LeaseStore,
-    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, StoreError, StoreErrorKind, SystemClock,
+    AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Clock, Effect, Grant, LeaseAdmin, LeaseKey,
+    LeaseStore, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, StoreError, StoreErrorKind,
+    SystemClock,
 };
 use leasehold_dynamodb::DynamoDbStore;
 use leasehold_wire::{Fault, Matcher, Proxy, dynamodb};
@@ -110,7 +111,11 @@ struct Act {
 
 impl Act {
     /// Brings the key into the state that the operation needs.
-    async fn prepare(operation: Operation, direct: &DynamoDbStore, client: &aws_sdk_dynamodb::Client) -> Self {
+    async fn prepare(
+        operation: Operation,
+        direct: &DynamoDbStore,
+        client: &aws_sdk_dynamodb::Client,
+    ) -> Self {
         let key = fresh_key("fault");
         let acquire = ask(&key);
         let grant = match operation {
@@ -139,12 +144,18 @@ impl Act {
                 assert!(matches!(outcome, AcquireOutcome::Granted(_)), "{outcome:?}");
             }
             Operation::Renew => {
-                let outcome = store.renew(&[RenewRequest::new(self.grant().clone(), attempt(), TTL)]).await.remove(0)?;
+                let outcome = store
+                    .renew(&[RenewRequest::new(self.grant().clone(), attempt(), TTL)])
+                    .await
+                    .remove(0)?;
                 assert!(matches!(outcome, RenewOutcome::Renewed(_)), "{outcome:?}");
             }
             Operation::Release => {
                 let outcome = store.release(&ReleaseRequest::of(self.grant())).await?;
-                assert!(matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::AlreadyEnded), "{outcome:?}");
+                assert!(
+                    matches!(outcome, ReleaseOutcome::Released | ReleaseOutcome::AlreadyEnded),
+                    "{outcome:?}"
+                );
             }
             Operation::Break => {
                 let token = self.grant().token;
@@ -210,7 +221,11 @@ async fn run_table(engine: Engine) {
             let _ = proxy.deliver().await;
             proxy.settled().await;
             let seen = direct.inspect(&act.key, PATIENCE).await.unwrap();
-            assert_eq!(seen.held.map(|held| (held.token, held.seq)), Some((next.token, 0)), "{name}, delivered late");
+            assert_eq!(
+                seen.held.map(|held| (held.token, held.seq)),
+                Some((next.token, 0)),
+                "{name}, delivered late"
+            );
         }
     }
     assert_eq!(proxy.unmet(), 0, "every scripted fault was met");

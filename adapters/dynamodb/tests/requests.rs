@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use engine::{Engine, TABLE, TTL, again, ask, attempt, fresh_key, granted};
 use leasehold::{
-    AcquireOutcome, BreakHow, LeaseAdmin, LeaseOptions, LeaseStore, Leases, ReleaseRequest, RenewRequest, TryAcquire,
+    AcquireOutcome, BreakHow, LeaseAdmin, LeaseOptions, LeaseStore, Leases, ReleaseRequest, RenewRequest,
+    TryAcquire,
 };
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
 use leasehold_wire::{Matcher, Proxy};
@@ -80,7 +81,11 @@ async fn d48_an_engine_that_keeps_the_old_item_to_itself_costs_one_read() {
     granted(&store, &first).await;
     for request in [again(&first), ask(&key)] {
         proxy.clear();
-        let bare = leasehold_wire::dynamodb::error(400, "ConditionalCheckFailedException", "The conditional request failed");
+        let bare = leasehold_wire::dynamodb::error(
+            400,
+            "ConditionalCheckFailedException",
+            "The conditional request failed",
+        );
         proxy.script_for(&Matcher::target("UpdateItem"), [leasehold_wire::Fault::AnswerInstead(bare)]);
         let outcome = store.acquire(&request).await.unwrap();
         let own = request.nonce == first.nonce;

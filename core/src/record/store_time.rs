@@ -22,7 +22,10 @@ pub struct StoreTime {
 
 /// One answer of a store that told its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "complete by nature: what was said, and between which two instants")]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "complete by nature: what was said, and between which two instants"
+)]
 pub struct StoreAnswer {
     /// The store's time as the answer says it, in Unix milliseconds, rounded down to the second.
     pub date_ms: u64,
@@ -59,11 +62,12 @@ impl StoreTime {
 
     /// The earliest that the store's clock can show at `boot`, in Unix milliseconds. Nothing without an answer.
     pub fn earliest_ms(&self, boot: Duration) -> Option<u64> {
-        self.kept().map(|answer| {
-            let since = timing::shrunk(boot.saturating_sub(answer.arrived));
-            answer.date_ms.saturating_add(saturating_ms(since))
-        })
-        .min()
+        self.kept()
+            .map(|answer| {
+                let since = timing::shrunk(boot.saturating_sub(answer.arrived));
+                answer.date_ms.saturating_add(saturating_ms(since))
+            })
+            .min()
     }
 
     /// The latest that the store's clock can show at `boot`, in Unix milliseconds. Nothing without an answer.
@@ -72,7 +76,11 @@ impl StoreTime {
             .map(|answer| {
                 let since = timing::stretched(boot.saturating_sub(answer.sent));
                 // A millisecond more, since both are rounded down.
-                answer.date_ms.saturating_add(RESOLUTION_MS).saturating_add(saturating_ms(since)).saturating_add(1)
+                answer
+                    .date_ms
+                    .saturating_add(RESOLUTION_MS)
+                    .saturating_add(saturating_ms(since))
+                    .saturating_add(1)
             })
             .max()
     }
@@ -81,7 +89,8 @@ impl StoreTime {
     pub fn reaches(&self, at_ms: u64) -> Option<Duration> {
         self.kept()
             .map(|answer| {
-                let left = at_ms.saturating_sub(answer.date_ms.saturating_add(RESOLUTION_MS).saturating_add(1));
+                let left =
+                    at_ms.saturating_sub(answer.date_ms.saturating_add(RESOLUTION_MS).saturating_add(1));
                 answer.sent.saturating_add(timing::unstretched(Duration::from_millis(left)))
             })
             .min()

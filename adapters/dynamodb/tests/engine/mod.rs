@@ -13,8 +13,8 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold::{
-    AcquireOutcome, AcquireRequest, AttemptId, Clock, FencingToken, Grant, LeaseKey, LeaseStore, Nonce, OsChance,
-    Reading, Sleep, SystemClock,
+    AcquireOutcome, AcquireRequest, AttemptId, Clock, FencingToken, Grant, LeaseKey, LeaseStore, Nonce,
+    OsChance, Reading, Sleep, SystemClock,
 };
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
 
@@ -54,7 +54,11 @@ impl Engine {
     pub async fn client(self) -> Client {
         let client = client(&self.endpoint());
         if let Err(error) = DynamoDbStore::create_table(&client, TABLE, &DynamoDbOptions::new()).await {
-            panic!("no {0} at {1}: start it with `localstack/up {0}` ({error})", self.name(), self.endpoint());
+            panic!(
+                "no {0} at {1}: start it with `localstack/up {0}` ({error})",
+                self.name(),
+                self.endpoint()
+            );
         }
         client
     }
