@@ -42,39 +42,18 @@ pub(crate) async fn contend(
     inner: Arc<Inner>,
     key: LeaseKey,
     patience: Patience,
-    mut answer: Answer<TryAcquire, AcquireError>,
+    answer: Answer<TryAcquire, AcquireError>,
 ) {
-    let nonce = match Nonce::draw(inner.attempts.chance()) {
-        Ok(nonce) => nonce,
-        Err(error) => {
-            let _ = answer.send(Err(error.into()));
-            return;
-        }
-    };
-    let began = inner.attempts.clock().read();
-    let mut contender = Contender {
-        closing: inner.closing.subscribe(),
-        inner: &inner,
-        key: &key,
-        nonce,
-        patience,
-        began,
-        may_have_landed: false,
-        seen: None,
-        last_error: None,
-    };
-    match contender.contend(&mut answer).await {
+    let mut contender = Contender::new(&inner, &key, inner.options.ttl(), patience, answer);
+    let outcome = contender.contend().await;
+    let orphan = contender.orphan();
+    let answer = contender.answer;
+    match outcome {
         Ok(Won::Lease(extent)) => {
-            let options = &inner.options;
-            let term = Term {
-                holder: options.holder().clone(),
-                ttl: options.ttl(),
-                granted: extent.sent,
-                granted_ms: extent.sent.unix_ms(),
-            };
+            let term = Term::of(&extent, inner.options.holder(), inner.options.ttl());
             let (lease, keeper) = appoint(&inner, *extent, term);
-            // A shutdown that came before the keeper was on the list knows nothing of it. If the caller has gone, the lease comes
-            // back with the error. Either way it is dropped here, which tells the keeper.
+            // A shutdown that came before the keeper was on the list knows nothing of it. If the caller has gone, the lease
+            // comes back with the error. Either way it is dropped here, which tells the keeper.
             let won = if *inner.closing.borrow() {
                 drop(lease);
                 Err(AcquireError::ShutDown)
@@ -85,17 +64,33 @@ pub(crate) async fn contend(
             keeper.keep().await;
         }
         Ok(Won::Nothing(held)) => {
-            let orphan = contender.orphan();
             let contention = inner.contention(&key, held);
-            tracing::debug!(%key, holder = %contention.held.holder, token = %contention.held.token, "the lease is held");
             let _ = answer.send(Ok(TryAcquire::Held(contention)));
             give_back(&inner, orphan).await;
         }
         Err(error) => {
-            let orphan = contender.orphan();
             let _ = answer.send(Err(error));
             give_back(&inner, orphan).await;
         }
+    }
+}
+
+/// Acquires `key` in the caller's own future, without a task. A grant that may have been won without our hearing of it expires
+/// by itself.
+pub(crate) async fn contend_here(
+    inner: &Arc<Inner>,
+    key: &LeaseKey,
+    ttl: Duration,
+    patience: Patience,
+) -> Result<TryAcquire<(Extent, Term)>, AcquireError> {
+    // The caller is there for as long as this runs.
+    let (answer, _caller) = oneshot::channel::<()>();
+    match Contender::new(inner, key, ttl, patience, answer).contend().await? {
+        Won::Lease(extent) => {
+            let term = Term::of(&extent, inner.options.holder(), ttl);
+            Ok(TryAcquire::Acquired((*extent, term)))
+        }
+        Won::Nothing(held) => Ok(TryAcquire::Held(inner.contention(key, held))),
     }
 }
 
@@ -105,16 +100,8 @@ pub(crate) async fn resume(inner: Arc<Inner>, saved: SavedLease, answer: Answer<
         let _ = answer.send(Err(ResumeError::ShutDown));
         return;
     }
-    let now = inner.attempts.clock().read();
-    let limit = Deadline { since: now, length: saved.ttl / 3 };
-    match inner.attempts.renew(saved.grant.clone(), saved.ttl, limit, true, |_| {}).await {
-        Renewal::Renewed(extent) => {
-            let term = Term {
-                holder: saved.holder,
-                ttl: saved.ttl,
-                granted: extent.sent,
-                granted_ms: saved.granted_ms,
-            };
+    match renew_saved(&inner, &saved).await {
+        Ok((extent, term)) => {
             let (lease, keeper) = appoint(&inner, extent, term);
             let resumed = if *inner.closing.borrow() {
                 lease.abandon();
@@ -127,53 +114,82 @@ pub(crate) async fn resume(inner: Arc<Inner>, saved: SavedLease, answer: Answer<
             }
             keeper.keep().await;
         }
-        Renewal::Lost(reason) => {
-            let _ = answer.send(Err(ResumeError::Lost(reason)));
-        }
-        Renewal::GaveUp(error) => {
-            let error = error.and_then(Arc::into_inner).unwrap_or_else(|| {
-                StoreError::unknown(
-                    StoreErrorKind::Unavailable,
-                    "the store gave no answer within a third of the ttl",
-                )
-            });
-            let _ = answer.send(Err(error.into()));
+        Err(error) => {
+            let _ = answer.send(Err(error));
         }
     }
 }
 
-/// What a keeper needs to know of a grant beside its extent.
-struct Term {
-    holder: Holder,
-    ttl: Duration,
-    granted: Reading,
-    granted_ms: u64,
+/// Renews a saved grant once.
+pub(crate) async fn renew_saved(inner: &Inner, saved: &SavedLease) -> Result<(Extent, Term), ResumeError> {
+    let now = inner.attempts.clock().read();
+    let limit = Deadline { since: now, length: saved.ttl / 3 };
+    match inner.attempts.renew(saved.grant.clone(), saved.ttl, limit, true, |_| {}).await {
+        Renewal::Renewed(extent) => {
+            let term = Term {
+                holder: saved.holder.clone(),
+                ttl: saved.ttl,
+                granted: extent.sent,
+                granted_ms: saved.granted_ms,
+            };
+            Ok((extent, term))
+        }
+        Renewal::Lost(reason) => Err(ResumeError::Lost(reason)),
+        Renewal::GaveUp(error) => Err(error.map_or_else(silent, |error| StoreError::clone(&error)).into()),
+    }
 }
 
-/// Makes guard and keeper of a grant.
-fn appoint(inner: &Arc<Inner>, extent: Extent, term: Term) -> (Lease, Keeper) {
+fn silent() -> StoreError {
+    StoreError::unknown(StoreErrorKind::Unavailable, "the store gave no answer within a third of the ttl")
+}
+
+/// What has to be known of a grant beside its extent.
+pub(crate) struct Term {
+    pub(crate) holder: Holder,
+    pub(crate) ttl: Duration,
+    pub(crate) granted: Reading,
+    pub(crate) granted_ms: u64,
+}
+
+impl Term {
+    /// The term of a grant that has just been won.
+    fn of(extent: &Extent, holder: &Holder, ttl: Duration) -> Self {
+        Self { holder: holder.clone(), ttl, granted: extent.sent, granted_ms: extent.sent.unix_ms() }
+    }
+
+    /// The instant at which the lease has been held for `bound`. Of a resumed one only the wall clock tells since when.
+    fn until(&self, bound: Duration, now: &Reading) -> Deadline {
+        let by_wall = Duration::from_millis(now.unix_ms().saturating_sub(self.granted_ms));
+        let held = by_wall.max(now.elapsed_since(&self.granted));
+        Deadline { since: *now, length: bound.saturating_sub(held) }
+    }
+}
+
+/// What guard and views of a grant share. `hold_end`: a bound beside `max_hold`.
+pub(crate) fn share(inner: &Inner, extent: &Extent, term: &Term, hold_end: Option<Deadline>) -> Arc<Shared> {
     let clock = inner.attempts.clock();
     let now = clock.read();
-    // Of a resumed lease only the wall clock tells how long it has been held.
-    let held_before = Duration::from_millis(now.unix_ms().saturating_sub(term.granted_ms));
-    let held_before = held_before.max(now.elapsed_since(&term.granted));
-    let until = |bound: Duration| Deadline { since: now, length: bound.saturating_sub(held_before) };
-    let hold_end = inner.options.max_hold().map(until);
-    let shared = Arc::new(Shared {
+    let max_hold = inner.options.max_hold().map(|bound| term.until(bound, &now));
+    let hold_end = [max_hold, hold_end].into_iter().flatten().reduce(|one, other| one.earlier(other, &now));
+    tracing::info!(key = %extent.grant.key, token = %extent.grant.token, holder = %term.holder, "lease acquired");
+    Arc::new(Shared {
         key: extent.grant.key.clone(),
-        holder: term.holder,
+        holder: term.holder.clone(),
         token: extent.grant.token,
         granted: term.granted,
         validity: Validity::new(Arc::clone(clock), extent.deadline, hold_end),
         running: watch::Sender::new(0),
-    });
+    })
+}
+
+/// Makes guard and keeper of a grant.
+fn appoint(inner: &Arc<Inner>, extent: Extent, term: Term) -> (Lease, Keeper) {
+    let shared = share(inner, &extent, &term, None);
     let (commands, asked) = mpsc::unbounded_channel();
     let note = inner.note_kept(&shared.key, shared.token, commands.clone());
-    tracing::info!(key = %shared.key, token = %shared.token, holder = %shared.holder, "lease acquired");
     let lease = Lease::new(Arc::clone(&shared), commands);
-    let tenure = until(inner.options.hold_at_least());
-    let keeper =
-        Keeper::new(Arc::clone(inner), shared, extent, term.ttl, term.granted_ms, tenure, asked, note);
+    let tenure = term.until(inner.options.hold_at_least(), &inner.attempts.clock().read());
+    let keeper = Keeper::new(Arc::clone(inner), shared, extent, term, tenure, asked, note);
     (lease, keeper)
 }
 
@@ -193,44 +209,73 @@ enum Won {
     Nothing(Held),
 }
 
-struct Contender<'a> {
-    inner: &'a Arc<Inner>,
+/// One acquire call. `T`: what the caller waits for on `answer`, which closes when the caller has gone.
+struct Contender<'a, T> {
+    inner: &'a Inner,
     key: &'a LeaseKey,
-    nonce: Nonce,
+    ttl: Duration,
     patience: Patience,
-    began: Reading,
+    answer: oneshot::Sender<T>,
     closing: watch::Receiver<bool>,
+    began: Reading,
+    nonce: Option<Nonce>,
     /// Whether a request may have been granted, or may yet be, without our knowing.
     may_have_landed: bool,
     seen: Option<Held>,
     last_error: Option<StoreError>,
 }
 
-impl Contender<'_> {
-    /// What has to be given back if the call ends without a lease.
-    fn orphan(&self) -> Option<ReleaseRequest> {
-        self.may_have_landed.then(|| ReleaseRequest::of_nonce(self.key.clone(), self.nonce.clone()))
+impl<'a, T> Contender<'a, T> {
+    fn new(
+        inner: &'a Inner,
+        key: &'a LeaseKey,
+        ttl: Duration,
+        patience: Patience,
+        answer: oneshot::Sender<T>,
+    ) -> Self {
+        Self {
+            inner,
+            key,
+            ttl,
+            patience,
+            answer,
+            closing: inner.closing.subscribe(),
+            began: inner.attempts.clock().read(),
+            nonce: None,
+            may_have_landed: false,
+            seen: None,
+            last_error: None,
+        }
     }
 
-    async fn contend(&mut self, answer: &mut Answer<TryAcquire, AcquireError>) -> Result<Won, AcquireError> {
+    /// What has to be given back if the call ends without a lease.
+    fn orphan(&self) -> Option<ReleaseRequest> {
+        let nonce = self.nonce.clone().filter(|_| self.may_have_landed)?;
+        Some(ReleaseRequest::of_nonce(self.key.clone(), nonce))
+    }
+
+    async fn contend(&mut self) -> Result<Won, AcquireError> {
         if *self.closing.borrow() {
             return Err(AcquireError::ShutDown);
         }
+        // One for the whole call: all its attempts ask for the same grant.
+        let nonce = Nonce::draw(self.inner.attempts.chance())?;
+        self.nonce = Some(nonce.clone());
         let once = matches!(self.patience, Patience::Once);
-        let _turn = if once { None } else { Some(self.turn(answer).await?) };
+        let _turn = if once { None } else { Some(self.turn().await?) };
         loop {
-            match self.ask(answer).await? {
+            match self.ask(&nonce).await? {
                 Won::Nothing(held) if !once => self.seen = Some(held),
                 won => return Ok(won),
             }
-            self.watch(answer).await?;
+            self.watch().await?;
         }
     }
 
     /// Asks for the key until the store has answered.
-    async fn ask(&mut self, answer: &mut Answer<TryAcquire, AcquireError>) -> Result<Won, AcquireError> {
+    async fn ask(&mut self, nonce: &Nonce) -> Result<Won, AcquireError> {
         let attempts = &self.inner.attempts;
-        let ttl = self.inner.options.ttl();
+        let ttl = self.ttl;
         // A grant older than its ttl is worth nothing, and a call that does not wait should leave most of it.
         let limit = if matches!(self.patience, Patience::Once) { ttl / 3 } else { ttl };
         let started = attempts.clock().read();
@@ -245,7 +290,7 @@ impl Contender<'_> {
             let request = AcquireRequest {
                 holder: self.inner.options.holder().clone(),
                 timeout,
-                ..AcquireRequest::new(self.key.clone(), self.nonce.clone(), sends.begin(attempts)?, ttl)
+                ..AcquireRequest::new(self.key.clone(), nonce.clone(), sends.begin(attempts)?, ttl)
             };
             match attempts.acquire(&request).await {
                 Ok(AcquireOutcome::Granted(granted)) => {
@@ -267,7 +312,7 @@ impl Contender<'_> {
                     if wait >= self.left_of(limit, &started, &now) {
                         return Err(self.gave_up(&now));
                     }
-                    self.pause(wait, answer).await?;
+                    self.pause(wait).await?;
                 }
             }
         }
@@ -280,7 +325,7 @@ impl Contender<'_> {
         if !extent.deadline.has_passed(&attempts.clock().read()) {
             return Ok(Won::Lease(Box::new(extent)));
         }
-        let ttl = self.inner.options.ttl();
+        let ttl = self.ttl;
         let limit = Deadline { since: attempts.clock().read(), length: ttl / 3 };
         match attempts.renew(extent.grant, ttl, limit, false, |_| {}).await {
             Renewal::Renewed(renewed) if !renewed.deadline.has_passed(&attempts.clock().read()) => {
@@ -291,15 +336,15 @@ impl Contender<'_> {
     }
 
     /// Reads the record until it shows the key free or its grant over.
-    async fn watch(&mut self, answer: &mut Answer<TryAcquire, AcquireError>) -> Result<(), AcquireError> {
+    async fn watch(&mut self) -> Result<(), AcquireError> {
         let attempts = &self.inner.attempts;
         let mut throttled = 0;
         let mut silent_since: Option<Reading> = None;
         loop {
-            self.pause(timing::between_reads(throttled, attempts.fraction()), answer).await?;
+            self.pause(timing::between_reads(throttled, attempts.fraction())).await?;
             let now = attempts.clock().read();
             let left = self.left(&now).unwrap_or(Duration::MAX);
-            match attempts.inspect(self.key, left.min(self.inner.options.ttl())).await {
+            match attempts.inspect(self.key, left.min(self.ttl)).await {
                 Ok(seen) if seen.sealed => return Err(AcquireError::Sealed),
                 Ok(seen) if seen.is_claimable() => return Ok(()),
                 Ok(seen) => {
@@ -311,7 +356,7 @@ impl Contender<'_> {
                 Err(error) => {
                     tracing::debug!(key = %self.key, %error, "a look at the lease failed");
                     let since = *silent_since.get_or_insert(now);
-                    if now.monotonic.saturating_sub(since.monotonic) > self.inner.options.ttl() {
+                    if now.monotonic.saturating_sub(since.monotonic) > self.ttl {
                         return Err(error.into());
                     }
                     throttled += u32::from(error.kind() == StoreErrorKind::Throttled);
@@ -321,28 +366,24 @@ impl Contender<'_> {
         }
     }
 
-    async fn turn(&mut self, answer: &mut Answer<TryAcquire, AcquireError>) -> Result<Turn, AcquireError> {
+    async fn turn(&mut self) -> Result<Turn, AcquireError> {
         let now = self.inner.attempts.clock().read();
         let left = self.left(&now).unwrap_or(Duration::MAX);
         tokio::select! {
             biased;
-            () = interrupted(&mut self.closing, answer) => Err(AcquireError::ShutDown),
+            () = interrupted(&mut self.closing, &mut self.answer) => Err(AcquireError::ShutDown),
             turn = self.inner.queue.turn(self.key) => Ok(turn),
             () = self.inner.attempts.clock().sleep(left) => Err(self.timed_out()),
         }
     }
 
     /// Sleeps, unless the limit, the caller or a shutdown ends the call before.
-    async fn pause(
-        &mut self,
-        wait: Duration,
-        answer: &mut Answer<TryAcquire, AcquireError>,
-    ) -> Result<(), AcquireError> {
+    async fn pause(&mut self, wait: Duration) -> Result<(), AcquireError> {
         let clock = self.inner.attempts.clock();
         let left = self.left(&clock.read());
         tokio::select! {
             biased;
-            () = interrupted(&mut self.closing, answer) => return Err(AcquireError::ShutDown),
+            () = interrupted(&mut self.closing, &mut self.answer) => return Err(AcquireError::ShutDown),
             () = clock.sleep(left.map_or(wait, |left| left.min(wait))) => {}
         }
         if left.is_some_and(|left| left <= wait) { Err(self.timed_out()) } else { Ok(()) }
@@ -372,7 +413,7 @@ impl Contender<'_> {
 
     /// No time is left for another attempt: the caller's limit is near, or the store has been silent for as long as it may.
     fn gave_up(&mut self, now: &Reading) -> AcquireError {
-        let callers_limit = self.left(now).is_some_and(|left| left < self.inner.options.ttl());
+        let callers_limit = self.left(now).is_some_and(|left| left < self.ttl);
         match self.last_error.take_if(|_| !callers_limit) {
             Some(error) => error.into(),
             None => self.timed_out(),
@@ -381,7 +422,7 @@ impl Contender<'_> {
 }
 
 /// Completes when the caller has gone or the process is shutting down.
-async fn interrupted(closing: &mut watch::Receiver<bool>, answer: &mut Answer<TryAcquire, AcquireError>) {
+async fn interrupted<T>(closing: &mut watch::Receiver<bool>, answer: &mut oneshot::Sender<T>) {
     tokio::select! {
         () = answer.closed() => {}
         // The sender lives as long as `Inner`, which the caller's task holds.

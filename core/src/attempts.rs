@@ -138,7 +138,9 @@ impl Attempts {
                     // No error is a loss: only the record can say so, and the deadline.
                     let error = Arc::new(error);
                     on_error(&error);
-                    let wait = retry.after(&error, self.fraction());
+                    // Never so long that no attempt fits in after it, whatever the store has asked for.
+                    let left = limit.remaining(&self.clock.read());
+                    let wait = retry.after(&error, self.fraction()).min(left / 2);
                     last_error = Some(error);
                     self.clock.sleep(wait).await;
                 }

@@ -12,6 +12,12 @@ use crate::key::LeaseKey;
 /// not part of the line. It never holds a nonce, a lease id or a credential. Clones share the source.
 #[derive(Clone)]
 pub struct StoreError {
+    // On the heap, so that a `Result` with it stays small.
+    parts: Box<Parts>,
+}
+
+#[derive(Clone)]
+struct Parts {
     kind: StoreErrorKind,
     effect: Effect,
     message: Cow<'static, str>,
@@ -74,78 +80,79 @@ impl StoreError {
     }
 
     fn new(kind: StoreErrorKind, effect: Effect, message: Cow<'static, str>) -> Self {
-        Self { kind, effect, message, key: None, code: None, retry_after: None, source: None }
+        let parts = Parts { kind, effect, message, key: None, code: None, retry_after: None, source: None };
+        Self { parts: Box::new(parts) }
     }
 
     /// With the key that the step was about.
     #[must_use]
     pub fn with_key(mut self, key: &LeaseKey) -> Self {
-        self.key = Some(key.clone());
+        self.parts.key = Some(key.clone());
         self
     }
 
     /// With the backend's own name or number for the failure.
     #[must_use]
     pub fn with_code(mut self, code: impl Into<String>) -> Self {
-        self.code = Some(code.into());
+        self.parts.code = Some(code.into());
         self
     }
 
     /// With the time that the backend asked to wait.
     #[must_use]
-    pub const fn with_retry_after(mut self, wait: Duration) -> Self {
-        self.retry_after = Some(wait);
+    pub fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.parts.retry_after = Some(wait);
         self
     }
 
     /// With the vendor's own error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(Arc::from(source.into()));
+        self.parts.source = Some(Arc::from(source.into()));
         self
     }
 
     /// What the caller can do.
-    pub const fn kind(&self) -> StoreErrorKind {
-        self.kind
+    pub fn kind(&self) -> StoreErrorKind {
+        self.parts.kind
     }
 
     /// Whether the step may have landed.
-    pub const fn effect(&self) -> Effect {
-        self.effect
+    pub fn effect(&self) -> Effect {
+        self.parts.effect
     }
 
     /// The key that the step was about, where it was about one.
-    pub const fn key(&self) -> Option<&LeaseKey> {
-        self.key.as_ref()
+    pub fn key(&self) -> Option<&LeaseKey> {
+        self.parts.key.as_ref()
     }
 
     /// The backend's own name or number for the failure.
     pub fn code(&self) -> Option<&str> {
-        self.code.as_deref()
+        self.parts.code.as_deref()
     }
 
     /// How long the backend asked to wait.
-    pub const fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.parts.retry_after
     }
 
     /// Whether the same request may succeed if it is sent again without anybody's doing.
-    pub const fn is_transient(&self) -> bool {
-        self.kind.is_transient()
+    pub fn is_transient(&self) -> bool {
+        self.parts.kind.is_transient()
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(key) = &self.key {
+        if let Some(key) = &self.parts.key {
             write!(f, "lease `{key}`: ")?;
         }
-        f.write_str(&self.message)?;
-        if let Some(code) = &self.code {
+        f.write_str(&self.parts.message)?;
+        if let Some(code) = &self.parts.code {
             write!(f, " [{code}]")?;
         }
-        if self.effect == Effect::Unknown {
+        if self.parts.effect == Effect::Unknown {
             f.write_str(" (it is not known whether the step was done)")?;
         }
         Ok(())
@@ -155,20 +162,20 @@ impl fmt::Display for StoreError {
 impl fmt::Debug for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreError")
-            .field("kind", &self.kind)
-            .field("effect", &self.effect)
-            .field("message", &self.message)
-            .field("key", &self.key)
-            .field("code", &self.code)
-            .field("retry_after", &self.retry_after)
-            .field("source", &self.source)
+            .field("kind", &self.parts.kind)
+            .field("effect", &self.parts.effect)
+            .field("message", &self.parts.message)
+            .field("key", &self.parts.key)
+            .field("code", &self.parts.code)
+            .field("retry_after", &self.parts.retry_after)
+            .field("source", &self.parts.source)
             .finish()
     }
 }
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source.as_ref() as &(dyn Error + 'static))
+        self.parts.source.as_ref().map(|source| source.as_ref() as &(dyn Error + 'static))
     }
 }
 

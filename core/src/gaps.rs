@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::tasks;
+use crate::tasks::Tasks;
 
 /// How often the clocks are compared.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -38,12 +38,12 @@ impl Gaps {
         self.watch.count.subscribe()
     }
 
-    /// Sees to it that the watcher runs, on the runtime of the caller. Called with every renewal, so that it comes back
+    /// Sees to it that the watcher runs. Called with every renewal, so that it comes back
     /// when the runtime that carried it has gone.
-    pub(crate) fn ensure_watched(&self) {
+    pub(crate) fn ensure_watched(&self, tasks: &Tasks) {
         if !self.watch.running.swap(true, Ordering::AcqRel) {
             let running = Running(Arc::clone(&self.watch));
-            tasks::spawn(async move { running.compare_clocks().await });
+            tasks.spawn(async move { running.compare_clocks().await });
         }
     }
 }

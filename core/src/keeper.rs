@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::acquire::Term;
 use crate::attempts::{Extent, Renewal};
 use crate::clock::{Deadline, Reading};
 use crate::error::StoreError;
@@ -17,9 +18,6 @@ use crate::saved::SavedLease;
 use crate::store::{Grant, ReleaseOutcome, ReleaseRequest};
 use crate::timing;
 use crate::validity::LostReason;
-
-/// A release is asked for at least this long, even if the lease would expire before.
-const RELEASE_AT_LEAST: Duration = Duration::from_secs(2);
 
 type Confirmation = oneshot::Sender<Result<Duration, LostReason>>;
 type Ended = oneshot::Sender<Result<ReleaseOutcome, StoreError>>;
@@ -58,26 +56,24 @@ enum Ending {
 }
 
 impl Keeper {
-    #[expect(clippy::too_many_arguments, reason = "one caller, and each part is named there")]
     pub(crate) fn new(
         inner: Arc<Inner>,
         shared: Arc<Shared>,
         extent: Extent,
-        ttl: Duration,
-        granted_ms: u64,
+        term: Term,
         tenure: Deadline,
         commands: mpsc::UnboundedReceiver<Command>,
         note: KeptNote,
     ) -> Self {
         Self {
             gaps: inner.gaps.subscribe(),
-            due: timing::first_renewal(ttl, inner.attempts.fraction()),
+            due: timing::first_renewal(term.ttl, inner.attempts.fraction()),
             inner,
             shared,
             commands,
             grant: extent.grant,
-            ttl,
-            granted_ms,
+            ttl: term.ttl,
+            granted_ms: term.granted_ms,
             renewed: extent.sent,
             deadline: extent.deadline,
             tenure,
@@ -100,7 +96,7 @@ impl Keeper {
         let mut in_flight: Option<InFlight> = None;
         let mut told = false;
         loop {
-            self.inner.gaps.ensure_watched();
+            self.inner.gaps.ensure_watched(&self.inner.tasks);
             let now = self.now();
             let lost = self.shared.validity.lost_at(&now);
             if let Some(reason) = &lost {
@@ -290,7 +286,7 @@ impl Keeper {
             // The copy may be at work under this very nonce.
             return Ok(ReleaseOutcome::AlreadyEnded);
         }
-        let limit = self.deadline.remaining(&self.now()).max(RELEASE_AT_LEAST);
+        let limit = self.deadline.remaining(&self.now()).max(timing::RELEASE_AT_LEAST);
         let outcome = self.inner.attempts.release(ReleaseRequest::of(&self.grant), limit).await;
         match &outcome {
             Ok(ReleaseOutcome::Released) => {

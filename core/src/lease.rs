@@ -58,6 +58,29 @@ pub(crate) enum Command {
     ShutDown(oneshot::Sender<Result<ReleaseOutcome, StoreError>>),
 }
 
+impl Shared {
+    /// Runs `work` for as long as the lease is held.
+    pub(crate) async fn run<W: Future>(&self, work: W) -> Result<W::Output, LostReason> {
+        let _running = Running::begin(&self.running);
+        // Dropped before `_running`, so that a shutdown waits for it.
+        let work = work;
+        tokio::select! {
+            biased;
+            reason = self.validity.lost() => Err(reason),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Why the lease is lost, when there is no keeper any more to say so.
+    fn reason_without_keeper(&self) -> LostReason {
+        self.validity.lose(LostReason::Expired { last_error: None });
+        match self.validity.status().state {
+            LeaseState::Lost(reason) => reason,
+            LeaseState::Held | LeaseState::AtRisk => LostReason::Expired { last_error: None },
+        }
+    }
+}
+
 impl Lease {
     pub(crate) const fn new(shared: Arc<Shared>, commands: mpsc::UnboundedSender<Command>) -> Self {
         Self { shared, commands, ended: false }
@@ -107,7 +130,7 @@ impl Lease {
 
     /// A look at the lease that can be cloned.
     pub fn view(&self) -> LeaseView {
-        LeaseView { shared: Arc::clone(&self.shared) }
+        LeaseView::new(Arc::clone(&self.shared))
     }
 
     /// Completes when the lease is lost, at the latest at its deadline; needs no answer from the store.
@@ -129,13 +152,7 @@ impl Lease {
     /// # Cancellation
     /// Drops `work`. The lease is kept.
     pub async fn run<W: Future>(&self, work: W) -> Result<W::Output, LostReason> {
-        let _running = Running::begin(&self.shared.running);
-        let work = work;
-        tokio::select! {
-            biased;
-            reason = self.lost() => Err(reason),
-            output = work => Ok(output),
-        }
+        self.shared.run(work).await
     }
 
     /// Makes sure of the lease by a renewal now, before an act that cannot be taken back. Returns how long it is then held.
@@ -148,13 +165,22 @@ impl Lease {
     /// # Cancellation
     /// The renewal goes on in the background.
     pub async fn confirm(&self) -> Result<Duration, LostReason> {
+        self.confirming().await
+    }
+
+    /// The same, for a caller that cannot lend the lease.
+    pub(crate) fn confirming(&self) -> impl Future<Output = Result<Duration, LostReason>> + Send + use<> {
         let (answer, confirmed) = oneshot::channel();
-        if self.commands.send(Command::Confirm(answer)).is_ok() {
-            if let Ok(outcome) = confirmed.await {
-                return outcome;
+        let asked = self.commands.send(Command::Confirm(answer)).is_ok();
+        let shared = Arc::clone(&self.shared);
+        async move {
+            if asked {
+                if let Ok(outcome) = confirmed.await {
+                    return outcome;
+                }
             }
+            Err(shared.reason_without_keeper())
         }
-        Err(self.reason_without_keeper())
     }
 
     /// Ends the lease. Call it when the work has ended. The record stays in the store, and with it the token.
@@ -216,14 +242,6 @@ impl Lease {
         self.ended = true;
         self.shared.validity.lose(LostReason::Released);
     }
-
-    fn reason_without_keeper(&self) -> LostReason {
-        self.shared.validity.lose(LostReason::Expired { last_error: None });
-        match self.status().state {
-            LeaseState::Lost(reason) => reason,
-            LeaseState::Held | LeaseState::AtRisk => LostReason::Expired { last_error: None },
-        }
-    }
 }
 
 impl Drop for Lease {
@@ -243,6 +261,10 @@ impl fmt::Debug for Lease {
 }
 
 impl LeaseView {
+    pub(crate) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
     /// What the lease is on.
     pub fn key(&self) -> &LeaseKey {
         &self.shared.key

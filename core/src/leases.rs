@@ -20,7 +20,8 @@ use crate::options::{LeaseOptions, OptionsError, check_ttl};
 use crate::queue::Queue;
 use crate::saved::SavedLease;
 use crate::store::{Held, LeaseStore, Observation};
-use crate::tasks;
+use crate::tasks::Tasks;
+use crate::thread::{Alive, Ended};
 use crate::token::FencingToken;
 use crate::validity::LostReason;
 
@@ -50,10 +51,12 @@ pub(crate) struct Inner {
     pub(crate) options: LeaseOptions,
     pub(crate) gaps: Gaps,
     pub(crate) queue: Queue,
+    pub(crate) tasks: Tasks,
     /// Becomes true once, at shutdown.
     pub(crate) closing: watch::Sender<bool>,
     kept: Mutex<HashMap<u64, Kept>>,
     next_id: AtomicU64,
+    alive: Alive,
 }
 
 /// A lease that a keeper of ours keeps.
@@ -82,17 +85,18 @@ impl Leases {
         clock: Arc<dyn Clock>,
         chance: Arc<dyn Chance>,
     ) -> Result<Self, OptionsError> {
+        Self::with_tasks(store, options, clock, chance, Tasks::default())
+    }
+
+    pub(crate) fn with_tasks(
+        store: Arc<dyn LeaseStore>,
+        options: LeaseOptions,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+        tasks: Tasks,
+    ) -> Result<Self, OptionsError> {
         options.check_against(store.profile())?;
-        let inner = Inner {
-            gaps: Gaps::new(Arc::clone(&clock)),
-            attempts: Attempts::new(store, clock, chance),
-            options,
-            queue: Queue::default(),
-            closing: watch::Sender::new(false),
-            kept: Mutex::default(),
-            next_id: AtomicU64::new(0),
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(Inner::new(store, options, clock, chance, tasks)) })
     }
 
     /// The store.
@@ -155,7 +159,7 @@ impl Leases {
     async fn contend(&self, key: &LeaseKey, patience: Patience) -> Result<TryAcquire, AcquireError> {
         let (answer, answered) = oneshot::channel();
         // The task owns the nonce, so whatever becomes of the caller, somebody knows what to give back.
-        tasks::spawn(acquire::contend(Arc::clone(&self.inner), key.clone(), patience, answer));
+        self.inner.tasks.spawn(acquire::contend(Arc::clone(&self.inner), key.clone(), patience, answer));
         answered.await.unwrap_or(Err(AcquireError::ShutDown))
     }
 
@@ -170,7 +174,7 @@ impl Leases {
     pub async fn resume(&self, saved: &SavedLease) -> Result<Lease, ResumeError> {
         check_ttl(saved.ttl, self.store().profile())?;
         let (answer, answered) = oneshot::channel();
-        tasks::spawn(acquire::resume(Arc::clone(&self.inner), saved.clone(), answer));
+        self.inner.tasks.spawn(acquire::resume(Arc::clone(&self.inner), saved.clone(), answer));
         answered.await.unwrap_or(Err(ResumeError::ShutDown))
     }
 
@@ -260,6 +264,31 @@ impl Leases {
 }
 
 impl Inner {
+    pub(crate) fn new(
+        store: Arc<dyn LeaseStore>,
+        options: LeaseOptions,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+        tasks: Tasks,
+    ) -> Self {
+        Self {
+            gaps: Gaps::new(Arc::clone(&clock)),
+            attempts: Attempts::new(store, clock, chance),
+            options,
+            queue: Queue::default(),
+            tasks,
+            closing: watch::Sender::new(false),
+            kept: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            alive: Alive::new(),
+        }
+    }
+
+    /// Completes when this has been dropped: no `Leases` and no keeper is left.
+    pub(crate) fn ended(&self) -> Ended {
+        self.alive.ended()
+    }
+
     fn kept(&self) -> MutexGuard<'_, HashMap<u64, Kept>> {
         // Inserting and removing leave nothing half done.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
@@ -310,16 +339,16 @@ impl Drop for KeptNote {
 /// What [`Leases::try_acquire`] found.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "complete by nature: taken or not")]
-pub enum TryAcquire {
+pub enum TryAcquire<L = Lease> {
     /// The lease.
-    Acquired(Lease),
+    Acquired(L),
     /// Somebody holds the key.
     Held(Contention),
 }
 
-impl TryAcquire {
+impl<L> TryAcquire<L> {
     /// The lease, if it was acquired.
-    pub fn acquired(self) -> Option<Lease> {
+    pub fn acquired(self) -> Option<L> {
         match self {
             Self::Acquired(lease) => Some(lease),
             Self::Held(_) => None,

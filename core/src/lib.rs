@@ -3,6 +3,8 @@
 
 mod acquire;
 mod attempts;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod chance;
 mod clock;
 mod error;
@@ -12,6 +14,7 @@ mod keeper;
 mod key;
 mod lease;
 mod leases;
+mod manual;
 mod memory;
 mod nonce;
 mod options;
@@ -24,6 +27,7 @@ mod store;
 mod tasks;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod thread;
 mod timing;
 mod token;
 mod validity;
@@ -35,6 +39,7 @@ pub use holder::{Holder, HolderError};
 pub use key::{KeyError, LeaseKey};
 pub use lease::{Lease, LeaseView};
 pub use leases::{AcquireError, Contention, Leases, ResumeError, RunError, ShutdownError, TryAcquire};
+pub use manual::{ManualLease, ManualLeases, RenewError};
 pub use memory::MemoryStore;
 pub use nonce::{AttemptId, Nonce};
 pub use options::{LeaseOptions, LeaseOptionsBuilder, OnDrop, OptionsError};
@@ -45,6 +50,7 @@ pub use store::{
     LeaseAdmin, LeaseStore, Observation, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
     Severity,
 };
+pub use thread::OnThreadError;
 pub use timing::grace;
 pub use token::{FencingToken, TokenError};
 pub use validity::{LeaseState, LeaseStatus, LostReason, StatusWatch};

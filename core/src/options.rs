@@ -165,6 +165,11 @@ impl LeaseOptionsBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
+    /// `hold_at_least` without a keeper to see to it.
+    #[error(
+        "hold_at_least needs a keeper, and leases in manual mode have none: leave it out, and let the lease expire instead of releasing it"
+    )]
+    HoldAtLeastNeedsKeeper,
     /// `hold_at_least` is longer than `max_hold`.
     #[error(
         "hold_at_least ({hold_at_least:?}) must not be longer than max_hold ({max_hold:?}): shorten the one or raise the other"

@@ -13,6 +13,15 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
     Duration::from_millis(50).max(ttl / 100)
 }
 
+/// A release is asked for at least this long, even if the lease would expire before.
+pub(crate) const RELEASE_AT_LEAST: Duration = Duration::from_secs(2);
+
+/// The ttl whose validity is `needed`, with a second for the request itself.
+pub(crate) fn ttl_for(needed: Duration) -> Duration {
+    let needed = needed.saturating_add(Duration::from_secs(1)).min(Duration::from_secs(24 * 60 * 60));
+    needed.mul_f64(1.0 + 2.0 * DRIFT) + margin(needed) + margin(needed) / 10
+}
+
 /// How long after the sending of the request a holder may act: ttl less drift and margin.
 pub(crate) fn validity(ttl: Duration) -> Duration {
     ttl.mul_f64(1.0 - DRIFT).saturating_sub(margin(ttl))
