@@ -21,6 +21,7 @@ use crate::store::{
     AcquireOutcome, AcquireRequest, Grant, Granted, LeaseStore, Observation, ReleaseOutcome, ReleaseRequest,
     RenewOutcome, RenewRequest,
 };
+use crate::tasks::Tasks;
 use crate::timing;
 use crate::validity::LostReason;
 
@@ -65,8 +66,18 @@ pub(crate) struct Retry {
 }
 
 impl Attempts {
-    pub(crate) fn new(store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>, chance: Arc<dyn Chance>) -> Self {
-        Self { renewals: Renewals::new(Arc::clone(&store)), store, clock, chance }
+    /// `tasks`: where renewals may be gathered for a batch; nowhere, and each goes alone.
+    pub(crate) fn new(
+        store: Arc<dyn LeaseStore>,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+        tasks: Option<Tasks>,
+    ) -> Self {
+        let renewals = match tasks {
+            Some(tasks) => Renewals::gathered(Arc::clone(&store), Arc::clone(&clock), tasks),
+            None => Renewals::singly(Arc::clone(&store)),
+        };
+        Self { renewals, store, clock, chance }
     }
 
     pub(crate) fn store(&self) -> &dyn LeaseStore {

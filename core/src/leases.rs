@@ -96,7 +96,7 @@ impl Leases {
         tasks: Tasks,
     ) -> Result<Self, OptionsError> {
         options.check_against(store.profile())?;
-        Ok(Self { inner: Arc::new(Inner::new(store, options, clock, chance, tasks)) })
+        Ok(Self { inner: Arc::new(Inner::new(store, options, clock, chance, Some(tasks))) })
     }
 
     /// The store.
@@ -264,19 +264,20 @@ impl Leases {
 }
 
 impl Inner {
+    /// `tasks`: where keepers run; nowhere, in manual mode.
     pub(crate) fn new(
         store: Arc<dyn LeaseStore>,
         options: LeaseOptions,
         clock: Arc<dyn Clock>,
         chance: Arc<dyn Chance>,
-        tasks: Tasks,
+        tasks: Option<Tasks>,
     ) -> Self {
         Self {
             gaps: Gaps::new(Arc::clone(&clock)),
-            attempts: Attempts::new(store, clock, chance),
+            attempts: Attempts::new(store, clock, chance, tasks.clone()),
             options,
             queue: Queue::default(),
-            tasks,
+            tasks: tasks.unwrap_or_default(),
             closing: watch::Sender::new(false),
             kept: Mutex::default(),
             next_id: AtomicU64::new(0),

@@ -15,7 +15,6 @@ use crate::leases::{AcquireError, Inner, ResumeError, TryAcquire};
 use crate::options::{LeaseOptions, OptionsError, check_ttl};
 use crate::saved::SavedLease;
 use crate::store::{Grant, LeaseStore, Observation, ReleaseOutcome, ReleaseRequest};
-use crate::tasks::Tasks;
 use crate::timing;
 use crate::token::FencingToken;
 use crate::validity::{LeaseState, LeaseStatus, LostReason};
@@ -71,7 +70,7 @@ impl ManualLeases {
         if !options.hold_at_least().is_zero() {
             return Err(OptionsError::HoldAtLeastNeedsKeeper);
         }
-        Ok(Self { inner: Arc::new(Inner::new(store, options, clock, chance, Tasks::default())) })
+        Ok(Self { inner: Arc::new(Inner::new(store, options, clock, chance, None)) })
     }
 
     /// The store.

@@ -206,7 +206,7 @@ async fn a_leap_short_of_the_deadline_brings_a_renewal_at_once() {
     let before = actor.renewals();
     actor.clock.jump_boot(seconds(25));
     assert!(lease.is_held());
-    pass(seconds(1) + Duration::from_millis(1)).await;
+    pass(seconds(1) + Duration::from_millis(20)).await;
     // One, or two where the ordinary renewal fell due before the leap was noticed.
     assert!((before + 1..=before + 2).contains(&actor.renewals()));
     assert!(lease.remaining() > seconds(28));
@@ -380,4 +380,47 @@ async fn one_slow_lease_delays_no_other_and_renewals_are_spread() {
     assert!(leases.iter().all(leasehold::Lease::is_held));
     // 200 leases, a renewal in 10 s each: 20 a second on the average.
     assert!(busiest <= 45, "{busiest} renewals in one second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_are_due_together_go_in_one_batch_and_share_nothing_else() {
+    let stage = Stage::new();
+    let actor = stage.actor();
+    let mut leases = Vec::new();
+    for number in 0..1_000 {
+        let key = leasehold::LeaseKey::new(format!("k{number}")).unwrap();
+        leases.push(actor.leases.acquire(&key).await.unwrap());
+    }
+    // One of them is taken away: the others, in whatever batch, do not notice.
+    let (first, _) = (leases[0].token(), leases[0].key().clone());
+    stage.memory.break_lease(leases[0].key(), first, BreakHow::Immediate).await.unwrap();
+    let before = actor.renewals();
+    pass(seconds(100)).await;
+    let batches = actor.renewals() - before;
+    assert!(matches!(leases[0].status().state, LeaseState::Lost(LostReason::Broken)));
+    assert!(leases[1..].iter().all(leasehold::Lease::is_held));
+    // 1,000 leases renewed ten times in 100 s, gathered for 10 ms each: at most one batch in 10 ms.
+    assert!(batches <= 10_000, "{batches} requests for 10,000 renewals");
+    // A batch that fails, hangs or is answered late is each renewal's own failed attempt.
+    actor.store.script(
+        Verb::Renew,
+        [Fault::Hang, Fault::FailAfter, Fault::HangAfter, Fault::LateAnswer(seconds(1))],
+    );
+    pass(seconds(100)).await;
+    assert!(leases[1..].iter().all(leasehold::Lease::is_held));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_confirmations_at_once_are_one_request() {
+    let stage = Stage::new();
+    let actor = stage.actor();
+    let mut leases = Vec::new();
+    for number in 0..50 {
+        let key = leasehold::LeaseKey::new(format!("k{number}")).unwrap();
+        leases.push(actor.leases.acquire(&key).await.unwrap());
+    }
+    let before = actor.renewals();
+    let confirmed = futures_util::future::join_all(leases.iter().map(leasehold::Lease::confirm)).await;
+    assert!(confirmed.iter().all(Result::is_ok));
+    assert!(actor.renewals() - before <= 2, "{} requests", actor.renewals() - before);
 }

@@ -26,7 +26,8 @@ impl Function {
         let store = FaultyStore::new(stage.memory.clone(), clock.clone());
         let chance = Arc::new(SeededChance::new(seed));
         let leases =
-            ManualLeases::with_parts(Arc::new(store.clone()), LeaseOptions::default(), clock.clone(), chance).unwrap();
+            ManualLeases::with_parts(Arc::new(store.clone()), LeaseOptions::default(), clock.clone(), chance)
+                .unwrap();
         Self { clock, store, leases }
     }
 
@@ -35,7 +36,10 @@ impl Function {
     }
 
     fn requests(&self) -> usize {
-        [Verb::Acquire, Verb::Inspect, Verb::Release, Verb::Renew].iter().map(|verb| self.store.requests(*verb)).sum()
+        [Verb::Acquire, Verb::Inspect, Verb::Release, Verb::Renew]
+            .iter()
+            .map(|verb| self.store.requests(*verb))
+            .sum()
     }
 }
 
@@ -97,10 +101,17 @@ async fn a_lease_until_the_end_of_an_invocation_needs_no_renewal_and_ends_with_i
         let function = Function::on(&stage, left);
         let taken = function.leases.acquire_until(key(), seconds(left)).await.unwrap();
         let lease = taken.acquired().unwrap();
-        assert!(lease.remaining() > seconds(left) - Duration::from_millis(1), "{left} s: {:?}", lease.remaining());
+        assert!(
+            lease.remaining() > seconds(left) - Duration::from_millis(1),
+            "{left} s: {:?}",
+            lease.remaining()
+        );
         let (outcome, took) = timed(lease.run(std::future::pending::<()>())).await;
         assert!(matches!(outcome, Err(LostReason::MaxHold)), "{left} s: {outcome:?}");
-        assert!(took <= seconds(left) && took > seconds(left) - Duration::from_millis(2), "{left} s: {took:?}");
+        assert!(
+            took <= seconds(left) && took > seconds(left) - Duration::from_millis(2),
+            "{left} s: {took:?}"
+        );
         assert_eq!(function.requests(), 1, "{left} s");
         drop(lease);
         // The key is free soon after the invocation would have ended.
@@ -196,5 +207,8 @@ async fn dropped_it_is_left_to_expire_and_asks_nothing() {
 #[test]
 fn hold_at_least_is_refused_where_nobody_can_see_to_it() {
     let options = LeaseOptions::builder().hold_at_least(seconds(5)).build().unwrap();
-    assert_eq!(ManualLeases::new(MemoryStore::new(), options).unwrap_err(), OptionsError::HoldAtLeastNeedsKeeper);
+    assert_eq!(
+        ManualLeases::new(MemoryStore::new(), options).unwrap_err(),
+        OptionsError::HoldAtLeastNeedsKeeper
+    );
 }

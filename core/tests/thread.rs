@@ -1,13 +1,17 @@
 //! The dedicated thread and the blocking API, in real time: what they are for is an executor that stands still.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "blocks and sleeps on purpose, with a ttl of a second")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "blocks and sleeps on purpose, with a ttl of a second"
+)]
 
 use std::time::Duration;
 
 use leasehold::blocking;
 use leasehold::{
-    LeaseKey, LeaseOptions, Leases, LostReason, MemoryStore, OnThreadError, ReleaseOutcome, StoreError, StoreErrorKind,
-    TryAcquire,
+    LeaseKey, LeaseOptions, Leases, LostReason, MemoryStore, OnThreadError, ReleaseOutcome, StoreError,
+    StoreErrorKind, TryAcquire,
 };
 
 fn options() -> LeaseOptions {
@@ -83,7 +87,10 @@ async fn the_thread_ends_with_the_last_lease_and_the_last_leases() {
     .unwrap();
     let lease = leases.acquire(&key()).await.unwrap();
     drop(leases);
-    assert!(went.recv_timeout(Duration::from_millis(50)).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout));
+    assert!(
+        went.recv_timeout(Duration::from_millis(50))
+            .is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout)
+    );
     assert!(lease.is_held());
     lease.release().await.unwrap();
     let ended = went.recv_timeout(Duration::from_secs(5));
@@ -96,7 +103,9 @@ async fn what_cannot_be_made_is_said() {
         Err::<MemoryStore, _>(StoreError::not_applied(StoreErrorKind::Misconfigured, "no such table"))
     })
     .await;
-    assert!(matches!(failed, Err(OnThreadError::Store(error)) if error.kind() == StoreErrorKind::Misconfigured));
+    assert!(
+        matches!(failed, Err(OnThreadError::Store(error)) if error.kind() == StoreErrorKind::Misconfigured)
+    );
     let panicked = Leases::on_thread(options(), || async {
         assert!(std::hint::black_box(false), "making the store panics on purpose");
         Ok(MemoryStore::new())
