@@ -6,6 +6,7 @@ use std::io;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum};
 use leasehold::{LeaseKey, StoreError, StoreErrorKind};
 
 /// What a call that failed means.
@@ -48,6 +49,29 @@ fn of_answer(status: u16, error: impl ProvideErrorMetadata + Error + Send + Sync
         of_code(&code, &said)
     };
     classified.with_code(code).with_source(error)
+}
+
+/// One statement of a batch has failed, by a cause that is not its condition.
+pub(crate) fn of_statement(error: &BatchStatementError) -> StoreError {
+    use BatchStatementErrorCodeEnum as Code;
+    let said = error.message().unwrap_or_default();
+    let code = error.code().map_or("no error code", Code::as_str);
+    let classified = match error.code() {
+        Some(Code::InternalServerError) => {
+            StoreError::unknown(StoreErrorKind::Unavailable, "DynamoDB failed to answer: it is asked again")
+        }
+        Some(Code::ThrottlingError) => of_code("ThrottlingException", said),
+        Some(Code::ProvisionedThroughputExceeded) => of_code("ProvisionedThroughputExceededException", said),
+        Some(Code::TransactionConflict) => of_code("TransactionConflictException", said),
+        Some(Code::AccessDenied) => StoreError::not_applied(
+            StoreErrorKind::Denied,
+            "these credentials may not renew in batches: grant dynamodb:PartiQLUpdate on the table, or turn batches off",
+        ),
+        Some(Code::ResourceNotFound) => of_code("ResourceNotFoundException", said),
+        Some(Code::ValidationError) => of_code("ValidationException", said),
+        _ => of_code(code, said),
+    };
+    classified.with_code(code)
 }
 
 fn of_code(code: &str, said: &str) -> StoreError {

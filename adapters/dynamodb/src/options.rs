@@ -20,6 +20,7 @@ pub struct DynamoDbOptions {
     pub(crate) tokens: TokenPolicy,
     pub(crate) max_skew: Duration,
     pub(crate) home_region: Option<String>,
+    pub(crate) batches: bool,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -39,6 +40,7 @@ impl DynamoDbOptions {
             tokens: TokenPolicy::default(),
             max_skew: Duration::from_secs(2),
             home_region: None,
+            batches: false,
             clock: Arc::new(SystemClock),
         }
     }
@@ -77,6 +79,14 @@ impl DynamoDbOptions {
     /// table is refused, since each region would grant the same key.
     pub fn with_home_region(mut self, region: impl Into<String>) -> Self {
         self.home_region = Some(region.into());
+        self
+    }
+
+    /// Whether renewals that are due together go in one request (`BatchExecuteStatement`, 25 at the most, each with an answer of its
+    /// own). Default no: it costs the same write units, and needs the right `dynamodb:PartiQLUpdate`. For processes that hold
+    /// hundreds of leases.
+    pub fn with_batches(mut self, batches: bool) -> Self {
+        self.batches = batches;
         self
     }
 

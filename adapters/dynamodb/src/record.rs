@@ -128,6 +128,46 @@ pub(crate) fn renew(ask: &leasehold::RenewRequest, expires_ms: u64) -> Write {
     .value(":seen_s", number(grant.seq))
 }
 
+/// The same as a PartiQL statement, for a batch: the text with a `?` for each of the parameters.
+pub(crate) fn renewal_statement(
+    table: &str,
+    item_key: &[(String, AttributeValue)],
+    ask: &leasehold::RenewRequest,
+    expires_ms: u64,
+) -> (String, Vec<AttributeValue>) {
+    let grant = &ask.grant;
+    let mut statement = format!(
+        "UPDATE {} SET \"attempt\" = ? SET \"seq\" = ? SET \"duration_ms\" = ? SET \"expires_at\" = ? WHERE ",
+        quoted(table)
+    );
+    let mut parameters = vec![
+        number(ask.attempt.get()),
+        number(grant.seq.saturating_add(1)),
+        number(milliseconds(ask.ttl)),
+        number(expires_ms),
+    ];
+    for (name, value) in item_key {
+        statement.push_str(&quoted(name));
+        statement.push_str(" = ? AND ");
+        parameters.push(value.clone());
+    }
+    statement.push_str(
+        "\"schema\" = ? AND \"nonce\" = ? AND \"version\" = ? AND \"seq\" = ? AND \"break_requested\" IS MISSING",
+    );
+    parameters.extend([
+        number(SCHEMA),
+        text(grant.nonce.expose_hex()),
+        number(grant.token.get()),
+        number(grant.seq),
+    ]);
+    (statement, parameters)
+}
+
+/// A name in PartiQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// Ends the grant with this nonce and keeps the version.
 pub(crate) fn release(nonce: &Nonce) -> Write {
     Write::new("REMOVE #a, #b, #d, #e, #i, #n, #o, #s", "#z = :z AND #n = :n")

@@ -6,7 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum, BatchStatementRequest,
+    BatchStatementResponse, ReturnValue, ReturnValuesOnConditionCheckFailure,
+};
 use leasehold::record::{Expiry, Moment, Observations, Record, Sight, Step, TokenPolicy};
 use leasehold::{
     AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Deadline, FencingToken, Finding, GrantState,
@@ -15,7 +18,7 @@ use leasehold::{
 };
 
 use crate::answers::ServiceTime;
-use crate::error::of_sdk;
+use crate::error::{of_sdk, of_statement};
 use crate::options::DynamoDbOptions;
 use crate::record::{self, Item, STORE_TIME, Write};
 use crate::table::{self, Created, Table};
@@ -23,6 +26,9 @@ use crate::versions::Versions;
 
 /// How many keys a contender watches at a time for the rule that trusts no clock.
 const WATCHED_KEYS: usize = 4096;
+
+/// How many statements a request takes, says the API reference of `BatchExecuteStatement`.
+const MAX_BATCH: usize = 25;
 
 /// The shortest ttl on a table whose every write crosses regions.
 const MIN_TTL_STRONG: Duration = Duration::from_secs(15);
@@ -106,6 +112,7 @@ impl DynamoDbStore {
         profile.token_survives_deletion = options.tokens == TokenPolicy::ClockFloor;
         profile.durable = true;
         profile.detects_clones = true;
+        profile.max_batch = if options.batches { MAX_BATCH } else { 1 };
         Self {
             client,
             table: Arc::new(table),
@@ -308,34 +315,109 @@ impl DynamoDbStore {
         .with_key(key))
     }
 
+    /// When a grant renewed now is over for others. It never moves back within a grant; what it was is kept with the grant.
+    fn renewed_expiry_ms(&self, ask: &RenewRequest) -> Result<u64, StoreError> {
+        let latest = self.moment(&ask.grant.key, false)?.now.at_ms;
+        let last = ask.grant.state.expose().and_then(|state| state.parse::<u64>().ok()).unwrap_or(0);
+        Ok(latest.saturating_add(record::milliseconds(ask.ttl)).max(last))
+    }
+
     async fn renew_one(&self, ask: &RenewRequest) -> Result<RenewOutcome, StoreError> {
         let key = &ask.grant.key;
         self.learn_time(key).await?;
-        let moment = self.moment(key, false)?;
-        // The expiry never moves back within a grant; what it was is kept with the grant.
-        let last = ask.grant.state.expose().and_then(|state| state.parse::<u64>().ok()).unwrap_or(0);
-        let expires_ms = moment.now.at_ms.saturating_add(record::milliseconds(ask.ttl)).max(last);
+        let expires_ms = self.renewed_expiry_ms(ask)?;
         match self.write(key, record::renew(ask, expires_ms), ReturnValue::None).await? {
-            Written::Applied(_) => {
-                let next = ask.grant.clone().with_seq(ask.grant.seq.saturating_add(1));
-                let granted = Granted::new(next, ask.attempt, ask.ttl);
-                Ok(RenewOutcome::Renewed(self.bounded(granted, expires_ms)))
-            }
-            Written::Failed(item) => {
-                let record = self.parse(key, item)?;
-                match Record::renew(record.as_ref(), ask, &moment) {
-                    Step::Keep(RenewOutcome::Renewed(granted)) => {
-                        let Some(record) = record else { return Ok(RenewOutcome::RecordGone) };
-                        Ok(RenewOutcome::Renewed(self.bounded_by_record(granted, &record)))
-                    }
-                    Step::Keep(outcome) => Ok(outcome),
-                    Step::Write(..) => Err(StoreError::not_applied(
-                        StoreErrorKind::Unavailable,
-                        "the record changed while the renewal was refused: it is tried again",
-                    )
-                    .with_key(key)),
+            Written::Applied(_) => Ok(self.renewed(ask, expires_ms)),
+            Written::Failed(item) => self.not_renewed(ask, item),
+        }
+    }
+
+    /// As many as a request takes, each with an answer of its own: never a transaction, in which one lost lease fails all.
+    async fn renew_batch(&self, asks: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
+        match self.send_batch(asks).await {
+            Ok((responses, expiries)) if responses.len() == asks.len() => {
+                let mut answers = Vec::with_capacity(asks.len());
+                for ((ask, expires_ms), response) in asks.iter().zip(expiries).zip(responses) {
+                    answers.push(self.answer_of(ask, expires_ms, response.error).await);
                 }
+                answers
             }
+            Ok(_) => {
+                let error = StoreError::unknown(
+                    StoreErrorKind::Unavailable,
+                    "DynamoDB answered a batch with another number of answers: it is asked again",
+                );
+                vec![Err(error); asks.len()]
+            }
+            Err(error) => vec![Err(error); asks.len()],
+        }
+    }
+
+    async fn send_batch(
+        &self,
+        asks: &[RenewRequest],
+    ) -> Result<(Vec<BatchStatementResponse>, Vec<u64>), StoreError> {
+        let mut statements = Vec::with_capacity(asks.len());
+        let mut expiries = Vec::with_capacity(asks.len());
+        for ask in asks {
+            self.learn_time(&ask.grant.key).await?;
+            let expires_ms = self.renewed_expiry_ms(ask)?;
+            let item_key: Vec<_> = self.item_key(&ask.grant.key).into_iter().collect();
+            let (text, parameters) = record::renewal_statement(&self.table.name, &item_key, ask, expires_ms);
+            let statement = BatchStatementRequest::builder()
+                .statement(text)
+                .set_parameters(Some(parameters))
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+                .build();
+            statements.push(statement.map_err(|error| {
+                StoreError::not_applied(StoreErrorKind::Other, "the batch could not be built")
+                    .with_source(error)
+            })?);
+            expiries.push(expires_ms);
+        }
+        let sent = self.client.batch_execute_statement().set_statements(Some(statements)).send().await;
+        let answer = sent.map_err(|error| of_sdk(error, None))?;
+        Ok((answer.responses.unwrap_or_default(), expiries))
+    }
+
+    /// What one statement's answer in a batch means.
+    async fn answer_of(
+        &self,
+        ask: &RenewRequest,
+        expires_ms: u64,
+        error: Option<BatchStatementError>,
+    ) -> Result<RenewOutcome, StoreError> {
+        let key = &ask.grant.key;
+        let Some(error) = error else { return Ok(self.renewed(ask, expires_ms)) };
+        if error.code() != Some(&BatchStatementErrorCodeEnum::ConditionalCheckFailed) {
+            return Err(of_statement(&error).with_key(key));
+        }
+        match error.item {
+            Some(item) if !item.is_empty() => self.not_renewed(ask, Some(item)),
+            _ => self.not_renewed(ask, self.get(key).await?),
+        }
+    }
+
+    fn renewed(&self, ask: &RenewRequest, expires_ms: u64) -> RenewOutcome {
+        let next = ask.grant.clone().with_seq(ask.grant.seq.saturating_add(1));
+        RenewOutcome::Renewed(self.bounded(Granted::new(next, ask.attempt, ask.ttl), expires_ms))
+    }
+
+    /// What the item that refused a renewal means.
+    fn not_renewed(&self, ask: &RenewRequest, item: Option<Item>) -> Result<RenewOutcome, StoreError> {
+        let key = &ask.grant.key;
+        let record = self.parse(key, item)?;
+        match Record::renew(record.as_ref(), ask, &self.moment(key, false)?) {
+            Step::Keep(RenewOutcome::Renewed(granted)) => {
+                let Some(record) = record else { return Ok(RenewOutcome::RecordGone) };
+                Ok(RenewOutcome::Renewed(self.bounded_by_record(granted, &record)))
+            }
+            Step::Keep(outcome) => Ok(outcome),
+            Step::Write(..) => Err(StoreError::not_applied(
+                StoreErrorKind::Unavailable,
+                "the record changed while the renewal was refused: it is tried again",
+            )
+            .with_key(key)),
         }
     }
 }
@@ -413,11 +495,10 @@ impl LeaseStore for DynamoDbStore {
     }
 
     async fn renew(&self, asks: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
-        let mut answers = Vec::with_capacity(asks.len());
-        for ask in asks {
-            answers.push(self.renew_one(ask).await);
+        match asks {
+            [one] => vec![self.renew_one(one).await],
+            many => self.renew_batch(many).await,
         }
-        answers
     }
 
     async fn release(&self, ask: &ReleaseRequest) -> Result<ReleaseOutcome, StoreError> {

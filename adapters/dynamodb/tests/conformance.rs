@@ -44,19 +44,32 @@ mod sequential_tokens {
     );
 }
 
+mod in_batches {
+    use super::{Dynamo, Engine};
+    leasehold_conformance::suite!(
+        #[ignore = "needs dynoxide: localstack/up dynoxide"]
+        Dynamo::batching(Engine::Dynoxide).await
+    );
+}
+
 struct Dynamo {
     engine: Engine,
     tokens: TokenPolicy,
+    batches: bool,
 }
 
 impl Dynamo {
     async fn on(engine: Engine) -> Self {
         engine.client().await;
-        Self { engine, tokens: TokenPolicy::default() }
+        Self { engine, tokens: TokenPolicy::default(), batches: false }
     }
 
     async fn counting(engine: Engine) -> Self {
         Self { tokens: TokenPolicy::Sequential { seed: 0 }, ..Self::on(engine).await }
+    }
+
+    async fn batching(engine: Engine) -> Self {
+        Self { batches: true, ..Self::on(engine).await }
     }
 
     fn client(&self) -> aws_sdk_dynamodb::Client {
@@ -69,7 +82,7 @@ impl Harness for Dynamo {
     type Store = DynamoDbStore;
 
     async fn store(&self) -> DynamoDbStore {
-        let options = DynamoDbOptions::new().with_tokens(self.tokens);
+        let options = DynamoDbOptions::new().with_tokens(self.tokens).with_batches(self.batches);
         DynamoDbStore::open_with(self.client(), TABLE, options).await.unwrap()
     }
 
