@@ -9,6 +9,6 @@ mod store;
 mod table;
 mod versions;
 
-pub use options::DynamoDbOptions;
+pub use options::{DynamoDbOptions, ExpiryPolicy};
 pub use store::DynamoDbStore;
 pub use table::Created;

@@ -18,6 +18,7 @@ pub struct DynamoDbOptions {
     pub(crate) sort_key: Option<(String, String)>,
     pub(crate) key_prefix: String,
     pub(crate) tokens: TokenPolicy,
+    pub(crate) expiry: ExpiryPolicy,
     pub(crate) max_skew: Duration,
     pub(crate) home_region: Option<String>,
     pub(crate) batches: bool,
@@ -38,6 +39,7 @@ impl DynamoDbOptions {
             sort_key: None,
             key_prefix: String::new(),
             tokens: TokenPolicy::default(),
+            expiry: ExpiryPolicy::default(),
             max_skew: Duration::from_secs(2),
             home_region: None,
             batches: false,
@@ -69,6 +71,12 @@ impl DynamoDbOptions {
         self
     }
 
+    /// By which rule somebody else's grant is over. Default [`ExpiryPolicy::StoreTime`]. The same for all who share keys.
+    pub fn with_expiry(mut self, expiry: ExpiryPolicy) -> Self {
+        self.expiry = expiry;
+        self
+    }
+
     /// The spread of the service's own clocks. Default 2 s. Smaller is faster after a crash, and unsafe below the true spread.
     pub fn with_max_skew(mut self, max_skew: Duration) -> Self {
         self.max_skew = max_skew;
@@ -95,4 +103,19 @@ impl DynamoDbOptions {
         self.clock = clock;
         self
     }
+}
+
+/// By which rule somebody else's grant is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExpiryPolicy {
+    /// When the service's clock has passed its `expires_at`, or when it has been watched for its whole ttl. A contender that has
+    /// just started takes an expired lease within one call.
+    #[default]
+    StoreTime,
+    /// When it has been watched for its whole ttl, and not else: trusts no clock but this machine's own. A holder writes no
+    /// `expires_at`, so that others must watch too. A contender that does not live for a whole ttl never takes a dead one's key.
+    Observed,
+    /// When both say so. For those who distrust the service's time and their own, and have contenders that live long.
+    Both,
 }

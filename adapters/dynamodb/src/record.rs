@@ -112,20 +112,24 @@ pub(crate) fn replace(seen: Option<&Record>, record: &Record) -> Write {
 }
 
 /// Renews a grant: a compare-and-set on `seq`.
-pub(crate) fn renew(ask: &leasehold::RenewRequest, expires_ms: u64) -> Write {
+pub(crate) fn renew(ask: &leasehold::RenewRequest, expires_ms: Option<u64>) -> Write {
     let grant = &ask.grant;
-    Write::new(
-        "SET #a = :a, #s = :s, #d = :d, #e = :e",
+    let expiry = if expires_ms.is_some() { ", #e = :e" } else { "" };
+    let write = Write::new(
+        format!("SET #a = :a, #s = :s, #d = :d{expiry}"),
         "#z = :z AND #n = :n AND #v = :v AND #s = :seen_s AND attribute_not_exists(#b)",
     )
     .value(":a", number(ask.attempt.get()))
     .value(":s", number(grant.seq.saturating_add(1)))
     .value(":d", number(milliseconds(ask.ttl)))
-    .value(":e", number(expires_ms))
     .value(":z", number(SCHEMA))
     .value(":n", text(grant.nonce.expose_hex()))
     .value(":v", number(grant.token.get()))
-    .value(":seen_s", number(grant.seq))
+    .value(":seen_s", number(grant.seq));
+    match expires_ms {
+        Some(expires_ms) => write.value(":e", number(expires_ms)),
+        None => write,
+    }
 }
 
 /// The same as a PartiQL statement, for a batch: the text with a `?` for each of the parameters.
@@ -133,19 +137,17 @@ pub(crate) fn renewal_statement(
     table: &str,
     item_key: &[(String, AttributeValue)],
     ask: &leasehold::RenewRequest,
-    expires_ms: u64,
+    expires_ms: Option<u64>,
 ) -> (String, Vec<AttributeValue>) {
     let grant = &ask.grant;
     let mut statement = format!(
-        "UPDATE {} SET \"attempt\" = ? SET \"seq\" = ? SET \"duration_ms\" = ? SET \"expires_at\" = ? WHERE ",
-        quoted(table)
+        "UPDATE {} SET \"attempt\" = ? SET \"seq\" = ? SET \"duration_ms\" = ?{} WHERE ",
+        quoted(table),
+        if expires_ms.is_some() { " SET \"expires_at\" = ?" } else { "" },
     );
-    let mut parameters = vec![
-        number(ask.attempt.get()),
-        number(grant.seq.saturating_add(1)),
-        number(milliseconds(ask.ttl)),
-        number(expires_ms),
-    ];
+    let mut parameters =
+        vec![number(ask.attempt.get()), number(grant.seq.saturating_add(1)), number(milliseconds(ask.ttl))];
+    parameters.extend(expires_ms.map(number));
     for (name, value) in item_key {
         statement.push_str(&quoted(name));
         statement.push_str(" = ? AND ");
@@ -437,7 +439,8 @@ mod tests {
             replace(None, &record()),
             replace(Some(&record()), &free),
             replace(Some(&free), &record()),
-            renew(&ask, 9),
+            renew(&ask, Some(9)),
+            renew(&ask, None),
             release(&Nonce::from_bytes([1; 16])),
             break_grant(FencingToken::MIN, BreakHow::Graceful),
             break_grant(FencingToken::MIN, BreakHow::Immediate),

@@ -19,7 +19,7 @@ use leasehold::{
 
 use crate::answers::ServiceTime;
 use crate::error::{of_sdk, of_statement};
-use crate::options::DynamoDbOptions;
+use crate::options::{DynamoDbOptions, ExpiryPolicy};
 use crate::record::{self, Item, STORE_TIME, Write};
 use crate::table::{self, Created, Table};
 use crate::versions::Versions;
@@ -166,7 +166,19 @@ impl DynamoDbStore {
             .expiry
             .as_ref()
             .is_some_and(|expiry| self.time.lock().has_reached(expiry.at_ms, &now, self.options.max_skew));
-        stood_still || reached
+        match self.options.expiry {
+            ExpiryPolicy::StoreTime => stood_still || reached,
+            ExpiryPolicy::Observed => stood_still,
+            ExpiryPolicy::Both => stood_still && reached,
+        }
+    }
+
+    /// The record as it is to be written: under `Observed` without an expiry, so that others must watch.
+    fn timed(&self, mut record: Record) -> Record {
+        if let Some(grant) = record.grant.as_mut().filter(|_| self.options.expiry == ExpiryPolicy::Observed) {
+            grant.expiry = None;
+        }
+        record
     }
 
     /// A grant with the bound that its expiry in the store sets.
@@ -266,11 +278,14 @@ impl DynamoDbStore {
     async fn take(&self, ask: &AcquireRequest) -> Result<Result<Granted, Option<Record>>, StoreError> {
         let mut moment = self.moment(&ask.key, false)?;
         moment.floor_ms = moment.floor_ms.max(self.versions.floor_ms(&ask.key));
-        let cut_ms = self.time.lock().cut_ms(&self.now(), self.options.max_skew);
+        // At sight only by time: watching takes more than one look.
+        let by_time = self.options.expiry == ExpiryPolicy::StoreTime;
+        let cut_ms = self.time.lock().cut_ms(&self.now(), self.options.max_skew).filter(|_| by_time);
         let step = Record::acquire(None, ask, &moment, self.options.tokens)?;
         let Step::Write(hopeful, AcquireOutcome::Granted(granted)) = step else {
             return Ok(Err(None));
         };
+        let hopeful = self.timed(hopeful);
         let (write, returning) = match self.options.tokens {
             TokenPolicy::Sequential { seed } => {
                 (record::take_counting(&hopeful, cut_ms, seed), ReturnValue::UpdatedNew)
@@ -300,7 +315,7 @@ impl DynamoDbStore {
             let over = self.is_over(key, seen.as_ref());
             let (record, outcome) = match verb(seen.as_ref(), over)? {
                 Step::Keep(outcome) => return Ok((seen, outcome)),
-                Step::Write(record, outcome) => (record, outcome),
+                Step::Write(record, outcome) => (self.timed(record), outcome),
             };
             let write = record::replace(seen.as_ref(), &record);
             match self.write(key, write, ReturnValue::None).await? {
@@ -316,10 +331,13 @@ impl DynamoDbStore {
     }
 
     /// When a grant renewed now is over for others. It never moves back within a grant; what it was is kept with the grant.
-    fn renewed_expiry_ms(&self, ask: &RenewRequest) -> Result<u64, StoreError> {
+    fn renewed_expiry_ms(&self, ask: &RenewRequest) -> Result<Option<u64>, StoreError> {
+        if self.options.expiry == ExpiryPolicy::Observed {
+            return Ok(None);
+        }
         let latest = self.moment(&ask.grant.key, false)?.now.at_ms;
         let last = ask.grant.state.expose().and_then(|state| state.parse::<u64>().ok()).unwrap_or(0);
-        Ok(latest.saturating_add(record::milliseconds(ask.ttl)).max(last))
+        Ok(Some(latest.saturating_add(record::milliseconds(ask.ttl)).max(last)))
     }
 
     async fn renew_one(&self, ask: &RenewRequest) -> Result<RenewOutcome, StoreError> {
@@ -356,7 +374,7 @@ impl DynamoDbStore {
     async fn send_batch(
         &self,
         asks: &[RenewRequest],
-    ) -> Result<(Vec<BatchStatementResponse>, Vec<u64>), StoreError> {
+    ) -> Result<(Vec<BatchStatementResponse>, Vec<Option<u64>>), StoreError> {
         let mut statements = Vec::with_capacity(asks.len());
         let mut expiries = Vec::with_capacity(asks.len());
         for ask in asks {
@@ -384,7 +402,7 @@ impl DynamoDbStore {
     async fn answer_of(
         &self,
         ask: &RenewRequest,
-        expires_ms: u64,
+        expires_ms: Option<u64>,
         error: Option<BatchStatementError>,
     ) -> Result<RenewOutcome, StoreError> {
         let key = &ask.grant.key;
@@ -398,9 +416,13 @@ impl DynamoDbStore {
         }
     }
 
-    fn renewed(&self, ask: &RenewRequest, expires_ms: u64) -> RenewOutcome {
+    fn renewed(&self, ask: &RenewRequest, expires_ms: Option<u64>) -> RenewOutcome {
         let next = ask.grant.clone().with_seq(ask.grant.seq.saturating_add(1));
-        RenewOutcome::Renewed(self.bounded(Granted::new(next, ask.attempt, ask.ttl), expires_ms))
+        let granted = Granted::new(next, ask.attempt, ask.ttl);
+        RenewOutcome::Renewed(match expires_ms {
+            Some(expires_ms) => self.bounded(granted, expires_ms),
+            None => granted,
+        })
     }
 
     /// What the item that refused a renewal means.

@@ -12,7 +12,7 @@ use leasehold::{
     AcquireOutcome, Clock, LeaseKey, LeaseOptions, LeaseStore, Leases, OsChance, StoreErrorKind, SystemClock,
     TryAcquire,
 };
-use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
+use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore, ExpiryPolicy};
 use leasehold_wire::{Fault, Matcher, Proxy};
 
 const ENGINE: Engine = Engine::Dynoxide;
@@ -217,5 +217,63 @@ async fn a_signature_refused_for_its_time_is_sent_once_more_and_right() {
         let lease = leases.acquire(&key).await.unwrap();
         assert!(lease.is_held(), "{off} s");
         lease.release().await.unwrap();
+    }
+}
+
+async fn host_with(clock: &Arc<OffClock>, expiry: ExpiryPolicy) -> DynamoDbStore {
+    let options = DynamoDbOptions::new().with_clock(clock.clone()).with_expiry(expiry);
+    DynamoDbStore::open_with(engine::client(&ENGINE.endpoint()), TABLE, options).await.unwrap()
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn observed_takes_over_by_watching_alone_and_writes_no_expiry() {
+    let client = ENGINE.client().await;
+    let key = fresh_key("observed");
+    let holder = host_with(&OffClock::off_by(0), ExpiryPolicy::Observed).await;
+    let grant = granted(&holder, &ask(&key)).await;
+    let renewal = leasehold::RenewRequest::new(grant.clone(), engine::attempt(), TTL);
+    assert!(engine::number_of(&engine::item(&client, &key).await.unwrap(), "expires_at").is_none());
+
+    let clock = OffClock::off_by(0);
+    let contender = host_with(&clock, ExpiryPolicy::Observed).await;
+    // One that goes by time finds none, and has to watch too.
+    let by_time = host_with(&clock, ExpiryPolicy::StoreTime).await;
+    for host in [&contender, &by_time] {
+        assert!(!is_granted(host, &key).await);
+    }
+    clock.advance(TTL);
+    // A renewal starts the watch anew.
+    holder.renew(&[renewal]).await.remove(0).unwrap();
+    for host in [&contender, &by_time] {
+        assert!(!is_granted(host, &key).await);
+    }
+    clock.advance(TTL);
+    assert!(!is_granted(&contender, &key).await, "0.1 % is missing");
+    clock.advance(TTL / 500);
+    assert!(is_granted(&contender, &key).await);
+    assert!(engine::number_of(&engine::item(&client, &key).await.unwrap(), "expires_at").is_none());
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn both_needs_the_clock_and_the_watch() {
+    let client = ENGINE.client().await;
+    for (aged, watched) in [(false, false), (true, false), (false, true), (true, true)] {
+        let key = fresh_key("both");
+        granted(&ENGINE.store().await, &ask(&key)).await;
+        if aged {
+            engine::make_old(&client, &key).await;
+        } else {
+            // Far in the future, so that the watch does not bring the clock along.
+            engine::set(&client, &key, "expires_at", engine::number(9_000_000_000_000)).await;
+        }
+        let clock = OffClock::off_by(0);
+        let contender = host_with(&clock, ExpiryPolicy::Both).await;
+        assert!(!is_granted(&contender, &key).await, "at first sight");
+        if watched {
+            clock.advance(TTL + TTL / 500);
+        }
+        assert_eq!(is_granted(&contender, &key).await, aged && watched, "aged {aged}, watched {watched}");
     }
 }

@@ -185,7 +185,7 @@ async fn leases_live_beside_other_items_and_applications() {
     granted(&one, &ask(&key)).await;
     granted(&two, &ask(&key)).await;
     let listed = one.list(key.as_str(), None, 10).await.unwrap();
-    assert_eq!(listed.iter().map(|seen| seen.key.clone()).collect::<Vec<_>>(), [key.clone()]);
+    assert_eq!(listed.iter().map(|seen| &seen.key).collect::<Vec<_>>(), [&key]);
 
     let options = DynamoDbOptions::new().with_key_attribute("id").with_sort_key("kind", "lease");
     let table = fresh_key("sorted").as_str().replace('/', "-");

@@ -196,7 +196,8 @@ impl Clock for OffClock {
     fn read(&self) -> Reading {
         let (now, ahead) = (SystemClock.read(), *self.ahead.lock().unwrap());
         let off = *self.wall_off_seconds.lock().unwrap();
-        let wall = Duration::from_secs((now.wall + ahead).as_secs().saturating_add_signed(off));
+        let wall = now.wall + ahead;
+        let wall = Duration::new(wall.as_secs().saturating_add_signed(off), wall.subsec_nanos());
         Reading { monotonic: now.monotonic + ahead, boot: now.boot + ahead, wall }
     }
 

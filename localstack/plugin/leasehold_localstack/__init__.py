@@ -1,0 +1,1 @@
+"""What leasehold adds to LocalStack: see dynamodb.py and loopback.py."""
