@@ -38,7 +38,7 @@ pub(crate) enum Task {
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct CommandLine {
-    /// Where the leases are: sqlite:PATH. Default: leases.db in the user's state directory
+    /// Where the leases are: sqlite:PATH, dynamodb://TABLE. Default: leases.db in the user's state directory
     #[arg(long, global = true, value_name = "URL", env = "LEASEHOLD_STORE", hide_env_values = true)]
     store: Option<String>,
     #[command(subcommand)]

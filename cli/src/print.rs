@@ -59,9 +59,10 @@ pub(crate) fn held_by(held: &Held) -> String {
     text
 }
 
-/// How to look at `key`, as a shell takes it.
-pub(crate) fn show_command(key: &LeaseKey) -> String {
-    format!("leasehold show {}", shell_word(key.as_str()))
+/// How to look at `key`, as a shell takes it. `store`: the URL, if it was given.
+pub(crate) fn show_command(store: Option<&str>, key: &LeaseKey) -> String {
+    let store = store.map(|url| format!("--store {} ", shell_word(url))).unwrap_or_default();
+    format!("leasehold {store}show {}", shell_word(key.as_str()))
 }
 
 fn shell_word(text: &str) -> String {

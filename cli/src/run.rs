@@ -86,7 +86,7 @@ pub(crate) async fn run(place: &Place, task: Run) -> Result<Finish, Failure> {
             let _ = leases.shutdown(GIVE_BACK).await;
             return Ok(Finish::of_signal(signal.as_raw(), false));
         }
-        lease = acquire(&leases, &task) => lease?,
+        lease = acquire(place, &leases, &task) => lease?,
     };
     let job_control = listen(if terminal::Terminal::open().is_some() { &signals::JOB_CONTROL } else { &[] });
     let begun = job_control.and_then(|heard| Ok((heard, start_watcher(&task, &lease)?)));
@@ -125,14 +125,14 @@ fn grace(task: &Run) -> Duration {
     task.max_hold.map_or(of_ttl, |max_hold| of_ttl.min(leasehold::grace(max_hold)).min(max_hold / 2))
 }
 
-async fn acquire(leases: &Leases, task: &Run) -> Result<Lease, Failure> {
+async fn acquire(place: &Place, leases: &Leases, task: &Run) -> Result<Lease, Failure> {
     let began = SystemClock.read();
     let contention = match leases.try_acquire(&task.key).await? {
         TryAcquire::Acquired(lease) => return Ok(lease),
         TryAcquire::Held(contention) => contention,
     };
     if task.patience == Patience::None {
-        return Err(held(task, &contention, ""));
+        return Err(held(place, task, &contention, ""));
     }
     if std::io::stderr().is_terminal() {
         print::note(format_args!("waiting for `{}`, {}", task.key, held_by(&contention.held)));
@@ -144,7 +144,7 @@ async fn acquire(leases: &Leases, task: &Run) -> Result<Lease, Failure> {
                 Ok(lease) => Ok(lease),
                 Err(AcquireError::TimedOut { contention: seen, last_error: None }) => {
                     let waited = format!("waited {}, and ", humantime::format_duration(limit));
-                    Err(held(task, &seen.unwrap_or(contention), &waited))
+                    Err(held(place, task, &seen.unwrap_or(contention), &waited))
                 }
                 Err(error) => Err(error.into()),
             }
@@ -153,8 +153,8 @@ async fn acquire(leases: &Leases, task: &Run) -> Result<Lease, Failure> {
     }
 }
 
-fn held(task: &Run, contention: &Contention, waited: &str) -> Failure {
-    let (key, held, show) = (&task.key, held_by(&contention.held), show_command(&task.key));
+fn held(place: &Place, task: &Run, contention: &Contention, waited: &str) -> Failure {
+    let (key, held, show) = (&task.key, held_by(&contention.held), show_command(place.url(), &task.key));
     Failure::new(exit::HELD, format!("{waited}`{key}` is {held}; look again with `{show}`"))
 }
 
@@ -194,10 +194,33 @@ struct Hold<'a> {
     phase: Phase,
     loss: Option<LostReason>,
     warned: bool,
-    /// When INT or TERM came first.
-    asked: Option<Reading>,
+    insistence: Insistence,
     /// The next TSTP is the one that we have sent to our job.
     own_stop: bool,
+}
+
+/// Who sends INT or TERM a second time does not want to wait any longer.
+#[derive(Debug, Default)]
+struct Insistence {
+    /// When INT or TERM came first.
+    first: Option<Reading>,
+}
+
+impl Insistence {
+    /// What the command gets for a signal that has come at `now`.
+    fn passes_on(&mut self, signal: Signal, now: &Reading) -> Signal {
+        if signal != Signal::INT && signal != Signal::TERM {
+            return signal;
+        }
+        match &self.first {
+            Some(first) if now.elapsed_since(first) > SAME_SIGNAL => Signal::KILL,
+            Some(_) => signal,
+            None => {
+                self.first = Some(*now);
+                signal
+            }
+        }
+    }
 }
 
 /// How far the command is.
@@ -230,7 +253,7 @@ impl<'a> Hold<'a> {
             phase: Phase::Starting,
             loss: None,
             warned: false,
-            asked: None,
+            insistence: Insistence::default(),
             own_stop: false,
         }
     }
@@ -312,17 +335,9 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// INT, TERM, HUP and QUIT are the command's to heed; who sends INT or TERM a second time does not want to wait for that.
+    /// INT, TERM, HUP and QUIT are the command's to heed.
     fn forward(&mut self, signal: Signal) {
-        let urgent = signal == Signal::INT || signal == Signal::TERM;
-        let now = SystemClock.read();
-        let signal = match &self.asked {
-            Some(first) if urgent && now.elapsed_since(first) > SAME_SIGNAL => Signal::KILL,
-            _ => signal,
-        };
-        if urgent && self.asked.is_none() {
-            self.asked = Some(now);
-        }
+        let signal = self.insistence.passes_on(signal, &SystemClock.read());
         self.watcher.tell(&ToWatcher::Signal(signal.as_raw()));
     }
 
@@ -453,5 +468,33 @@ impl<'a> Hold<'a> {
             }
             SystemClock.sleep(Duration::from_millis(5)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_int_or_term_kills_unless_it_is_the_first_once_more() {
+        let at = |ms| Reading { monotonic: Duration::from_millis(ms), ..Reading::default() };
+        let mut insistence = Insistence::default();
+        let mut heard = |signal, ms| insistence.passes_on(signal, &at(ms));
+        assert!(heard(Signal::HUP, 0) == Signal::HUP && heard(Signal::QUIT, 500) == Signal::QUIT);
+        assert!(heard(Signal::TERM, 1_000) == Signal::TERM && heard(Signal::TERM, 1_001) == Signal::TERM);
+        assert!(heard(Signal::HUP, 2_000) == Signal::HUP);
+        assert!(heard(Signal::INT, 2_000) == Signal::KILL && heard(Signal::TERM, 2_001) == Signal::KILL);
+    }
+
+    #[test]
+    fn a_short_max_hold_is_not_all_grace() {
+        let of = |max_hold: Option<u64>| {
+            let key = leasehold::LeaseKey::new("k").unwrap();
+            let max_hold = max_hold.map(Duration::from_millis);
+            let (ttl, patience) = (Duration::from_secs(30), Patience::None);
+            grace(&Run { key, ttl, patience, holder: None, max_hold, command: Vec::new() }).as_millis()
+        };
+        assert_eq!((of(None), of(Some(3_600_000))), (5_000, 5_000));
+        assert_eq!((of(Some(12_000)), of(Some(1_500)), of(Some(600))), (2_000, 500, 300));
     }
 }

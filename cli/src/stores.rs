@@ -45,6 +45,11 @@ impl Place {
         Self(url)
     }
 
+    /// The URL, if one was given. To be shown only after [`address`](Self::address) has taken it, which refuses secrets.
+    pub(crate) fn url(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
     /// Which store it is.
     pub(crate) fn address(&self) -> Result<Address, Failure> {
         match &self.0 {

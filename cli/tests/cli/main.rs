@@ -2,6 +2,8 @@
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
+#[cfg(feature = "aws")]
+mod dynamodb;
 mod endings;
 mod misfortunes;
 mod outliving;

@@ -10,7 +10,6 @@ use crate::support::{Scene, code, complaint, end_of, stdout};
 fn a_store_that_is_not_built_in_says_what_would_be() {
     let scene = Scene::new();
     for (url, expected) in [
-        ("dynamodb:leases", "`aws`"),
         ("azblob://account/leases", "`azure`"),
         ("redis://:hunter2@host", "`redis`"),
         ("mongodb://hunter2@host", "known are `sqlite:`"),

@@ -172,17 +172,26 @@ fn the_store_deleted_under_a_holder_stops_it_within_its_ttl() {
 
 #[test]
 fn a_command_that_heeds_the_request_ends_before_the_lease() {
+    for stopped in [false, true] {
+        let scene = Scene::new();
+        let script = "trap 'echo asked > asked; exit 0' TERM; echo $$ > up; while :; do sleep 0.02; done";
+        let running = scene.start(&["--ttl", "2s", "k"], script);
+        let leader = scene.await_pid("up");
+        if stopped {
+            kill_process_group(leader, Signal::STOP).unwrap();
+        }
+        running.signal(Signal::STOP);
+        assert_eq!(scene.await_file("asked"), "asked");
+        running.signal(Signal::CONT);
+        assert_eq!(loss(&running.end()).0, 76);
+        let is_free = || code(end_of(&mut scene.run_sh(&["--no-wait", "k"], "true")).status) == 0;
+        wait_for(SOON, "the key", || is_free().then_some(()));
+    }
+}
+
+#[test]
+fn a_lease_that_is_renewed_bothers_nobody() {
     let scene = Scene::new();
-    let running = scene.start(
-        &["--ttl", "2s", "k"],
-        "trap 'echo asked > asked; exit 0' TERM; echo > up; while :; do sleep 0.02; done",
-    );
-    scene.await_file("up");
-    running.signal(Signal::STOP);
-    assert_eq!(scene.await_file("asked"), "asked");
-    running.signal(Signal::CONT);
-    assert_eq!(loss(&running.end()).0, 76);
-    wait_for(SOON, "the key", || {
-        (code(end_of(&mut scene.run_sh(&["--no-wait", "k"], "true")).status) == 0).then_some(())
-    });
+    let output = end_of(&mut scene.run_sh(&["--ttl", "3s", "k"], "sleep 4; exit 5"));
+    assert_eq!((code(output.status), String::from_utf8_lossy(&output.stderr).as_ref()), (5, ""));
 }

@@ -17,11 +17,18 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Scene {
     folder: TempDir,
+    /// Another store than the file in the folder.
+    elsewhere: Option<String>,
 }
 
 impl Scene {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().unwrap() }
+        Self { folder: TempDir::new().unwrap(), elsewhere: None }
+    }
+
+    #[cfg(feature = "aws")]
+    pub(crate) fn with_store(url: String) -> Self {
+        Self { elsewhere: Some(url), ..Self::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -51,7 +58,8 @@ impl Scene {
                 command.env_remove(name);
             }
         }
-        command.env("LEASEHOLD_STORE", format!("sqlite:{}", self.store().display()));
+        let file = || format!("sqlite:{}", self.store().display());
+        command.env("LEASEHOLD_STORE", self.elsewhere.clone().unwrap_or_else(file));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
     }
 

@@ -1,10 +1,44 @@
 //! A resource that checks fencing tokens, for tests with real processes that race, die and are stopped.
 
+use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::FencingToken;
-use rusqlite::{Connection, OptionalExtension as _, Result};
+use aws_credential_types::Credentials;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Region};
+use leasehold::{FencingToken, LeaseStore};
+use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
+use leasehold_sqlite::SqliteStore;
+use rusqlite::{Connection, OptionalExtension as _};
+
+/// The table that the tests share on an engine that answers as DynamoDB.
+pub const TABLE: &str = "leasehold-tests";
+
+/// Opens `sqlite:PATH`, or `dynamodb:PREFIX@ENDPOINT`; makes what is missing.
+///
+/// # Errors
+/// When the store cannot be opened, with the command that starts it.
+pub async fn open_store(url: &str) -> Result<Arc<dyn LeaseStore>, Box<dyn Error>> {
+    if let Some(path) = url.strip_prefix("sqlite:") {
+        return Ok(Arc::new(SqliteStore::open(path).await?));
+    }
+    let place = url.strip_prefix("dynamodb:").and_then(|place| place.split_once('@'));
+    let (prefix, endpoint) = place.ok_or("no such store")?;
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("eu-west-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "tests"))
+        .endpoint_url(endpoint)
+        .build();
+    let client = Client::from_conf(config);
+    let options = DynamoDbOptions::new().with_key_prefix(prefix);
+    if let Err(error) = DynamoDbStore::create_table(&client, TABLE, &options).await {
+        return Err(format!("nothing at {endpoint}: start it with `localstack/up` ({error})").into());
+    }
+    Ok(Arc::new(DynamoDbStore::open_with(client, TABLE, options).await?))
+}
 
 /// A counter that turns stale writers away: one row, which keeps the highest token that it has seen.
 ///
@@ -22,7 +56,7 @@ impl Counter {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn open(file: &Path) -> Result<Self> {
+    pub fn open(file: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(file)?;
         connection.busy_timeout(Duration::from_secs(30))?;
         connection.execute_batch(
@@ -42,7 +76,7 @@ impl Counter {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn claim(&self, token: FencingToken) -> Result<std::result::Result<(), Stale>> {
+    pub fn claim(&self, token: FencingToken) -> rusqlite::Result<Result<(), Stale>> {
         let changed =
             self.0.execute("UPDATE counter SET token = ?1 WHERE id = 1 AND token <= ?1", [token.as_i64()])?;
         Ok(if changed == 1 { Ok(()) } else { Err(Stale) })
@@ -52,7 +86,7 @@ impl Counter {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn value(&self) -> Result<i64> {
+    pub fn value(&self) -> rusqlite::Result<i64> {
         self.0.query_row("SELECT value FROM counter WHERE id = 1", [], |row| row.get(0))
     }
 
@@ -60,7 +94,7 @@ impl Counter {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn set(&self, value: i64, token: FencingToken) -> Result<std::result::Result<(), Stale>> {
+    pub fn set(&self, value: i64, token: FencingToken) -> rusqlite::Result<Result<(), Stale>> {
         let changed = self.0.execute(
             "UPDATE counter SET value = ?1, token = ?2 WHERE id = 1 AND token <= ?2",
             [value, token.as_i64()],
@@ -72,7 +106,7 @@ impl Counter {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn history(&self) -> Result<Vec<(i64, i64)>> {
+    pub fn history(&self) -> rusqlite::Result<Vec<(i64, i64)>> {
         let mut rows = self.0.prepare("SELECT value, token FROM history ORDER BY step")?;
         rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     }
@@ -81,7 +115,7 @@ impl Counter {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub fn highest(&self) -> Result<Option<FencingToken>> {
+    pub fn highest(&self) -> rusqlite::Result<Option<FencingToken>> {
         let token: Option<i64> =
             self.0.query_row("SELECT token FROM counter WHERE id = 1", [], |row| row.get(0)).optional()?;
         Ok(token.and_then(|token| FencingToken::try_from(token).ok()))

@@ -1,5 +1,6 @@
 //! One process among several. `racer count STORE COUNTER LIMIT TTL_MS` counts with others up to the limit;
 //! `racer late STORE COUNTER LIMIT TTL_MS` takes the lease, waits for a line on stdin, and then writes without asking.
+//! STORE is `sqlite:PATH`, or `dynamodb:PREFIX@ENDPOINT` for keys with that prefix in the tests' table.
 
 use std::error::Error;
 use std::io::{BufRead as _, Write as _};
@@ -7,8 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::{Clock as _, LeaseKey, LeaseOptions, Leases, SystemClock};
-use leasehold_process_tests::Counter;
-use leasehold_sqlite::SqliteStore;
+use leasehold_process_tests::{Counter, open_store};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("racer count|late STORE COUNTER LIMIT TTL_MS".into());
     };
     let options = LeaseOptions::builder().ttl(Duration::from_millis(ttl.parse()?)).build()?;
-    let leases = Leases::new(SqliteStore::open(Path::new(store)).await?, options)?;
+    let leases = Leases::new(open_store(store).await?, options)?;
     let counter = Counter::open(Path::new(counter))?;
     match task.as_str() {
         "count" => count(&leases, counter, limit.parse()?).await,
