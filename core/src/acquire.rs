@@ -44,6 +44,7 @@ pub(crate) async fn contend(
     patience: Patience,
     answer: Answer<TryAcquire, AcquireError>,
 ) {
+    let contending = inner.note_contending();
     let mut contender = Contender::new(&inner, &key, inner.options.ttl(), patience, answer);
     let outcome = contender.contend().await;
     let orphan = contender.orphan();
@@ -61,6 +62,7 @@ pub(crate) async fn contend(
                 Ok(TryAcquire::Acquired(lease))
             };
             drop(answer.send(won));
+            drop(contending);
             keeper.keep().await;
         }
         Ok(Won::Nothing(held)) => {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) tasks: Tasks,
     /// Becomes true once, at shutdown.
     pub(crate) closing: watch::Sender<bool>,
+    /// How many acquire calls are on their way, until they have given back what nobody wants.
+    contending: watch::Sender<usize>,
     kept: Mutex<HashMap<u64, Kept>>,
     next_id: AtomicU64,
     alive: Alive,
@@ -219,7 +222,8 @@ impl Leases {
 
     /// Ends every lease and refuses new ones: for a process that is about to stop.
     ///
-    /// Stop the work first. Waiters return [`AcquireError::ShutDown`] at once. Every guard and view says that it is lost;
+    /// Stop the work first. Waiters return [`AcquireError::ShutDown`] at once, and what a call on its way may have won is given
+    /// back. Every guard and view says that it is lost;
     /// what [`Lease::run`] runs is stopped, and each lease is released when that has ended. One that cannot be released
     /// disturbs no other.
     ///
@@ -230,35 +234,22 @@ impl Leases {
     /// The releases go on in the background.
     pub async fn shutdown(&self, timeout: Duration) -> Result<(), ShutdownError> {
         self.inner.closing.send_replace(true);
-        let clock = Arc::clone(self.inner.attempts.clock());
-        let endings: Vec<_> = self
-            .inner
-            .kept()
-            .values()
-            .map(|kept| {
-                let (answer, ended) = oneshot::channel();
-                // A keeper that has gone has nothing to release; its answer never comes and counts as done.
-                let _ = kept.commands.send(Command::ShutDown(answer));
-                (kept.key.clone(), ended)
-            })
-            .collect();
-        let over = clock.sleep(timeout);
-        let mut over = std::pin::pin!(futures_util::FutureExt::shared(over));
-        let failures = join_all(endings.into_iter().map(|(key, ended)| {
-            let over = over.as_mut().clone();
-            async move {
-                tokio::select! {
-                    biased;
-                    ended = ended => match ended {
-                        Ok(Err(error)) => Some((key, Some(error))),
-                        Ok(Ok(_)) | Err(_) => None,
-                    },
-                    () = over => Some((key, None)),
-                }
+        let mut over = std::pin::pin!(self.inner.attempts.clock().sleep(timeout).shared());
+        let mut failures = self.inner.end_all(over.as_mut().clone()).await;
+        // A call that was on its way gives back what it won, or hands it to a keeper that is told to.
+        let mut contending = self.inner.contending.subscribe();
+        tokio::select! {
+            biased;
+            // The sender lives as long as `self`.
+            _ = contending.wait_for(|calls| *calls == 0) => {}
+            () = over.as_mut().clone() => {}
+        }
+        for (key, error) in self.inner.end_all(over.as_mut().clone()).await {
+            // One that did not end the first time is named once.
+            if !failures.iter().any(|(known, _)| *known == key) {
+                failures.push((key, error));
             }
-        }))
-        .await;
-        let failures: Vec<_> = failures.into_iter().flatten().collect();
+        }
         if failures.is_empty() { Ok(()) } else { Err(ShutdownError { failures }) }
     }
 }
@@ -279,10 +270,45 @@ impl Inner {
             queue: Queue::default(),
             tasks: tasks.unwrap_or_default(),
             closing: watch::Sender::new(false),
+            contending: watch::Sender::new(0),
             kept: Mutex::default(),
             next_id: AtomicU64::new(0),
             alive: Alive::new(),
         }
+    }
+
+    /// Tells every keeper to end its lease, and waits until they have, or until `over` completes.
+    async fn end_all(
+        &self,
+        over: impl Future<Output = ()> + Clone + Send,
+    ) -> Vec<(LeaseKey, Option<StoreError>)> {
+        let tell = |kept: &Kept| {
+            let (answer, ended) = oneshot::channel();
+            // A keeper that has gone has nothing to release; its answer never comes and counts as done.
+            let _ = kept.commands.send(Command::ShutDown(answer));
+            (kept.key.clone(), ended)
+        };
+        let endings: Vec<_> = self.kept().values().map(tell).collect();
+        let failures = join_all(endings.into_iter().map(|(key, ended)| {
+            let over = over.clone();
+            async move {
+                tokio::select! {
+                    biased;
+                    ended = ended => match ended {
+                        Ok(Err(error)) => Some((key, Some(error))),
+                        Ok(Ok(_)) | Err(_) => None,
+                    },
+                    () = over => Some((key, None)),
+                }
+            }
+        }));
+        failures.await.into_iter().flatten().collect()
+    }
+
+    /// Counts one acquire call until the returned note is dropped.
+    pub(crate) fn note_contending(self: &Arc<Self>) -> ContendingNote {
+        self.contending.send_modify(|calls| *calls += 1);
+        ContendingNote(Arc::clone(self))
     }
 
     /// Completes when this has been dropped: no `Leases` and no keeper is left.
@@ -334,6 +360,16 @@ pub(crate) struct KeptNote {
 impl Drop for KeptNote {
     fn drop(&mut self) {
         self.inner.kept().remove(&self.id);
+    }
+}
+
+/// Counts an acquire call for a shutdown to wait for.
+#[derive(Debug)]
+pub(crate) struct ContendingNote(Arc<Inner>);
+
+impl Drop for ContendingNote {
+    fn drop(&mut self) {
+        self.0.contending.send_modify(|calls| *calls -= 1);
     }
 }
 

@@ -314,8 +314,19 @@ async fn a_win_that_comes_after_a_shutdown_is_given_back() {
     });
     assert!(matches!(outcome, Err(AcquireError::ShutDown)), "{outcome:?}");
     closed.unwrap();
-    pass(Duration::from_millis(1)).await;
+    assert!(stage.is_free().await, "the shutdown waits until it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_what_a_dropped_call_gives_back() {
+    let stage = Stage::new();
+    let actor = stage.actor();
+    actor.store.script(Verb::Acquire, [Fault::LateAnswer(seconds(1))]);
+    assert!(dropped_after(3, actor.leases.acquire(key())).await.is_none());
+    let (closed, took) = timed(actor.leases.shutdown(seconds(60))).await;
+    closed.unwrap();
     assert!(stage.is_free().await);
+    assert!(took <= seconds(1), "{took:?}");
 }
 
 /// Polls the call `polls` times with a little time in between, then drops it.

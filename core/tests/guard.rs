@@ -426,7 +426,9 @@ async fn shutdown_is_bounded_by_its_timeout() {
     let _lease = actor.lease().await;
     actor.store.from_now_on(Verb::Release, Fault::Hang);
     let (outcome, took) = timed(actor.leases.shutdown(seconds(3))).await;
-    assert!(outcome.unwrap_err().to_string().contains("the timeout came first"));
+    let error = outcome.unwrap_err();
+    assert_eq!(error.failures().count(), 1, "named once: {error}");
+    assert!(error.to_string().contains("the timeout came first"));
     assert!(took <= seconds(3) + Duration::from_millis(1), "{took:?}");
 }
 
