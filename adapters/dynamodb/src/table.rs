@@ -144,7 +144,7 @@ fn check_replicas(
     }
 }
 
-/// What [`create`] found or made.
+/// What [`DynamoDbStore::create_table`](crate::DynamoDbStore::create_table) found or made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "complete by nature: it was there or not")]
 pub enum Created {
