@@ -44,7 +44,7 @@ pub(crate) async fn contend(
     patience: Patience,
     answer: Answer<TryAcquire, AcquireError>,
 ) {
-    let contending = inner.note_contending();
+    let contending = inner.note_contending(&key);
     let mut contender = Contender::new(&inner, &key, inner.options.ttl(), patience, answer);
     let outcome = contender.contend().await;
     let orphan = contender.orphan();
@@ -53,15 +53,17 @@ pub(crate) async fn contend(
         Ok(Won::Lease(extent)) => {
             let term = Term::of(&extent, inner.options.holder(), inner.options.ttl());
             let (lease, keeper) = appoint(&inner, *extent, term);
-            // A shutdown that came before the keeper was on the list knows nothing of it. If the caller has gone, the lease
-            // comes back with the error. Either way it is dropped here, which tells the keeper.
+            // A shutdown that came before the keeper was on the list knows nothing of it.
             let won = if *inner.closing.borrow() {
-                drop(lease);
+                lease.give_back();
                 Err(AcquireError::ShutDown)
             } else {
                 Ok(TryAcquire::Acquired(lease))
             };
-            drop(answer.send(won));
+            // If the caller has gone, the lease comes back.
+            if let Err(Ok(TryAcquire::Acquired(unwanted))) = answer.send(won) {
+                unwanted.give_back();
+            }
             drop(contending);
             keeper.keep().await;
         }
@@ -77,8 +79,8 @@ pub(crate) async fn contend(
     }
 }
 
-/// Acquires `key` in the caller's own future, without a task. A grant that may have been won without our hearing of it expires
-/// by itself.
+/// Acquires `key` in the caller's own future, without a task. A grant that may have been won without our hearing of it is given
+/// back once; if that fails, or the future is dropped, it expires by itself.
 pub(crate) async fn contend_here(
     inner: &Arc<Inner>,
     key: &LeaseKey,
@@ -87,12 +89,21 @@ pub(crate) async fn contend_here(
 ) -> Result<TryAcquire<(Extent, Term)>, AcquireError> {
     // The caller is there for as long as this runs.
     let (answer, _caller) = oneshot::channel::<()>();
-    match Contender::new(inner, key, ttl, patience, answer).contend().await? {
-        Won::Lease(extent) => {
+    let mut contender = Contender::new(inner, key, ttl, patience, answer);
+    match contender.contend().await {
+        Ok(Won::Lease(extent)) => {
             let term = Term::of(&extent, inner.options.holder(), ttl);
             Ok(TryAcquire::Acquired((*extent, term)))
         }
-        Won::Nothing(held) => Ok(TryAcquire::Held(inner.contention(key, held))),
+        Ok(Won::Nothing(held)) => Ok(TryAcquire::Held(inner.contention(key, held))),
+        Err(error) => {
+            // Once, and not at all when the caller's time is over.
+            let orphan = contender.orphan().filter(|_| !matches!(error, AcquireError::TimedOut { .. }));
+            if let Some(orphan) = orphan {
+                let _ = inner.attempts.release(orphan, Duration::ZERO).await;
+            }
+            Err(error)
+        }
     }
 }
 
@@ -126,7 +137,7 @@ pub(crate) async fn resume(inner: Arc<Inner>, saved: SavedLease, answer: Answer<
 pub(crate) async fn renew_saved(inner: &Inner, saved: &SavedLease) -> Result<(Extent, Term), ResumeError> {
     let now = inner.attempts.clock().read();
     let limit = Deadline { since: now, length: saved.ttl / 3 };
-    match inner.attempts.renew(saved.grant.clone(), saved.ttl, limit, true, |_| {}).await {
+    match inner.attempts.renew(saved.grant.clone(), saved.ttl, limit, true, |_| {}, |_| {}).await {
         Renewal::Renewed(extent) => {
             let term = Term {
                 holder: saved.holder.clone(),
@@ -221,6 +232,8 @@ struct Contender<'a, T> {
     closing: watch::Receiver<bool>,
     began: Reading,
     nonce: Option<Nonce>,
+    /// The attempts of the whole call: an early one may land late.
+    sends: Sends,
     /// Whether a request may have been granted, or may yet be, without our knowing.
     may_have_landed: bool,
     seen: Option<Held>,
@@ -244,6 +257,7 @@ impl<'a, T> Contender<'a, T> {
             closing: inner.closing.subscribe(),
             began: inner.attempts.clock().read(),
             nonce: None,
+            sends: Sends::default(),
             may_have_landed: false,
             seen: None,
             last_error: None,
@@ -281,7 +295,6 @@ impl<'a, T> Contender<'a, T> {
         // A grant older than its ttl is worth nothing, and a call that does not wait should leave most of it.
         let limit = if matches!(self.patience, Patience::Once) { ttl / 3 } else { ttl };
         let started = attempts.clock().read();
-        let mut sends = Sends::default();
         let mut retry = Retry::default();
         loop {
             let now = attempts.clock().read();
@@ -292,12 +305,13 @@ impl<'a, T> Contender<'a, T> {
             let request = AcquireRequest {
                 holder: self.inner.options.holder().clone(),
                 timeout,
-                ..AcquireRequest::new(self.key.clone(), nonce.clone(), sends.begin(attempts)?, ttl)
+                ..AcquireRequest::new(self.key.clone(), nonce.clone(), self.sends.begin(attempts)?, ttl)
             };
             match attempts.acquire(&request).await {
                 Ok(AcquireOutcome::Granted(granted)) => {
                     self.may_have_landed = true;
-                    let extent = sends.extent(granted).map_err(|_| copied(self.key))?;
+                    let now = attempts.clock().read();
+                    let extent = self.sends.extent(granted, &now).map_err(|_| copied(self.key))?;
                     return self.settle(extent).await;
                 }
                 Ok(AcquireOutcome::Held(held)) => return Ok(Won::Nothing(held)),
@@ -305,6 +319,7 @@ impl<'a, T> Contender<'a, T> {
                 Err(error) => {
                     tracing::debug!(key = %self.key, %error, "an attempt to acquire failed");
                     self.may_have_landed |= error.effect() == Effect::Unknown;
+                    self.sends.settle(&error);
                     if retry.is_in_vain(&error) {
                         return Err(error.into());
                     }
@@ -329,7 +344,7 @@ impl<'a, T> Contender<'a, T> {
         }
         let ttl = self.ttl;
         let limit = Deadline { since: attempts.clock().read(), length: ttl / 3 };
-        match attempts.renew(extent.grant, ttl, limit, false, |_| {}).await {
+        match attempts.renew(extent.grant, ttl, limit, false, |_| {}, |_| {}).await {
             Renewal::Renewed(renewed) if !renewed.deadline.has_passed(&attempts.clock().read()) => {
                 Ok(Won::Lease(Box::new(renewed)))
             }
@@ -350,7 +365,13 @@ impl<'a, T> Contender<'a, T> {
                 Ok(seen) if seen.sealed => return Err(AcquireError::Sealed),
                 Ok(seen) if seen.is_claimable() => return Ok(()),
                 Ok(seen) => {
+                    let known = self.seen.as_ref().map(|held| held.token);
+                    let changed = seen.held.as_ref().map(|held| held.token) != known;
                     self.seen = seen.held;
+                    if changed && self.may_have_landed {
+                        // Perhaps by a late attempt of our own: asking tells.
+                        return Ok(());
+                    }
                     throttled = 0;
                     silent_since = None;
                 }

@@ -103,7 +103,7 @@ impl Attempts {
     }
 
     /// Renews `grant` until the store has answered or `limit` is near. `resumed`: another process may have renewed it before
-    /// us and not have heard of it, so that one attempt which is not ours may stand in the record.
+    /// us and not have heard of it, so that one attempt which is not ours may stand in the record; `on_adopted` hears of it.
     pub(crate) async fn renew(
         &self,
         mut grant: Grant,
@@ -111,6 +111,7 @@ impl Attempts {
         limit: Deadline,
         mut resumed: bool,
         on_error: impl Fn(&Arc<StoreError>) + Send,
+        mut on_adopted: impl FnMut(&Grant) + Send,
     ) -> Renewal {
         let mut sends = Sends::default();
         let mut retry = Retry::default();
@@ -132,12 +133,13 @@ impl Attempts {
                 .with_source(error)),
             };
             match answer {
-                Ok(RenewOutcome::Renewed(granted)) => match sends.extent(granted) {
+                Ok(RenewOutcome::Renewed(granted)) => match sends.extent(granted, &self.clock.read()) {
                     Ok(extent) => return Renewal::Renewed(extent),
                     Err(theirs) if resumed => {
                         resumed = false;
                         grant = theirs;
                         sends = Sends::default();
+                        on_adopted(&grant);
                     }
                     Err(_) => return Renewal::Lost(LostReason::Cloned),
                 },
@@ -147,6 +149,7 @@ impl Attempts {
                 Ok(RenewOutcome::Superseded { by }) => return Renewal::Lost(LostReason::Superseded { by }),
                 Err(error) => {
                     // No error is a loss: only the record can say so, and the deadline.
+                    sends.settle(&error);
                     let error = Arc::new(error);
                     on_error(&error);
                     // Never so long that no attempt fits in after it, whatever the store has asked for.
@@ -159,7 +162,7 @@ impl Attempts {
         }
     }
 
-    /// Releases until the store has answered or `limit` has passed.
+    /// Releases until the store has answered or `limit` has passed; with none, once.
     pub(crate) async fn release(
         &self,
         mut ask: ReleaseRequest,
@@ -170,7 +173,7 @@ impl Attempts {
         let mut may_have_landed = false;
         loop {
             let left = limit.remaining(&self.clock.read());
-            ask.timeout = PATIENCE.min(left);
+            ask.timeout = if limit.length.is_zero() { PATIENCE } else { PATIENCE.min(left) };
             match self.once(&ask.key, ask.timeout, self.store.release(&ask)).await {
                 Ok(ReleaseOutcome::AlreadyEnded) if may_have_landed => return Ok(ReleaseOutcome::Released),
                 Ok(outcome) => return Ok(outcome),
@@ -232,14 +235,22 @@ impl Sends {
         Ok(attempt)
     }
 
-    /// What a grant in the store allows, if one of these attempts put it there. Else the grant, which a copy of us made.
-    pub(crate) fn extent(&self, granted: Granted) -> Result<Extent, Grant> {
+    /// The newest attempt has failed. One that was not applied cannot be found in a record later.
+    pub(crate) fn settle(&mut self, error: &StoreError) {
+        if error.effect() == Effect::NotApplied {
+            self.0.pop();
+        }
+    }
+
+    /// What a grant in the store allows, if one of these attempts put it there. Else the grant, which a copy of us made. `now` is
+    /// read after the answer arrived: two deadlines can be compared only from an instant that lies after both beginnings.
+    pub(crate) fn extent(&self, granted: Granted, now: &Reading) -> Result<Extent, Grant> {
         let Some((_, sent)) = self.0.iter().find(|(attempt, _)| *attempt == granted.attempt) else {
             return Err(granted.grant);
         };
         let own = Deadline { since: *sent, length: timing::validity(granted.ttl) };
         let deadline =
-            granted.until.map_or(own, |until| own.earlier(until.before(timing::margin(granted.ttl)), sent));
+            granted.until.map_or(own, |until| own.earlier(until.before(timing::margin(granted.ttl)), now));
         Ok(Extent { grant: granted.grant, sent: *sent, deadline })
     }
 }
@@ -248,7 +259,12 @@ impl Retry {
     /// How long to wait after `error` before asking again.
     pub(crate) fn after(&mut self, error: &StoreError, fraction: f64) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        timing::back_off(self.failures, fraction).max(error.retry_after().unwrap_or_default())
+        let back_off = if error.is_transient() {
+            timing::back_off(self.failures, fraction)
+        } else {
+            timing::patient_back_off(self.failures)
+        };
+        back_off.max(error.retry_after().unwrap_or_default())
     }
 
     /// Whether asking again cannot help. A request turned away for a wrong clock is sent once more, since the answer

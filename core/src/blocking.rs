@@ -29,7 +29,7 @@ use crate::leases::{AcquireError, ResumeError, ShutdownError, TryAcquire};
 use crate::options::LeaseOptions;
 use crate::saved::SavedLease;
 use crate::store::{LeaseStore, Observation, ReleaseOutcome};
-use crate::thread::{self, OnThreadError};
+use crate::thread::{self, Answer, OnThreadError};
 use crate::token::FencingToken;
 use crate::validity::{LeaseStatus, LostReason};
 
@@ -61,7 +61,7 @@ impl Leases {
         F: Future<Output = Result<S, StoreError>>,
     {
         let (answer, started) = mpsc::sync_channel(1);
-        thread::start(options, Arc::new(SystemClock), store, move |leases| answer.send(leases).is_ok())?;
+        thread::start(options, Arc::new(SystemClock), store, Answer::Blocking(answer))?;
         let leases = started.recv().unwrap_or(Err(OnThreadError::Ended))?;
         Ok(Self { leases })
     }

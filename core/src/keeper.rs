@@ -41,7 +41,7 @@ pub(crate) struct Keeper {
     confirming: Vec<Confirmation>,
     /// Asked for since; answered by the next one.
     to_confirm: Vec<Confirmation>,
-    _note: KeptNote,
+    note: Option<KeptNote>,
 }
 
 /// A renewal in flight.
@@ -49,6 +49,8 @@ type InFlight = Pin<Box<dyn Future<Output = Renewal> + Send>>;
 
 /// What the guard wants, as far as it ends the keeper's work.
 enum Ending {
+    /// At once, without serving `hold_at_least`.
+    GiveBack,
     LeaveToExpire,
     Release(Option<Ended>),
     Save(oneshot::Sender<SavedLease>),
@@ -79,7 +81,7 @@ impl Keeper {
             tenure,
             confirming: Vec::new(),
             to_confirm: Vec::new(),
-            _note: note,
+            note: Some(note),
         }
     }
 
@@ -129,6 +131,7 @@ impl Keeper {
                             let expire = unwinding || self.inner.options.on_drop() == OnDrop::Expire;
                             return if expire { Ending::LeaveToExpire } else { Ending::Release(None) };
                         }
+                        Command::GiveBack => return Ending::GiveBack,
                         Command::Release(answer) => return Ending::Release(Some(answer)),
                         Command::Save(answer) => return Ending::Save(answer),
                         Command::ShutDown(answer) => return Ending::ShutDown(answer),
@@ -175,7 +178,7 @@ impl Keeper {
                 tracing::debug!(key = %shared.key, token = %shared.token, %error, "an attempt to renew failed");
                 shared.validity.note_error(Arc::clone(error));
             };
-            inner.attempts.renew(grant, ttl, limit, false, on_error).await
+            inner.attempts.renew(grant, ttl, limit, false, on_error, |_| {}).await
         })
     }
 
@@ -219,6 +222,10 @@ impl Keeper {
 
     async fn end(mut self, ending: Ending) {
         match ending {
+            Ending::GiveBack => {
+                // Nobody waits for the outcome; it is logged.
+                let _ = self.release().await;
+            }
             Ending::LeaveToExpire => {
                 self.shared.validity.lose(LostReason::Released);
                 tracing::info!(key = %self.shared.key, token = %self.shared.token, "lease left to expire");
@@ -242,7 +249,22 @@ impl Keeper {
             Ending::ShutDown(answer) => {
                 self.shared.validity.lose(LostReason::Released);
                 self.await_work().await;
-                let _ = answer.send(self.release().await);
+                let outcome = self.release().await;
+                let _ = answer.send(outcome.clone());
+                // Off the list of those that a shutdown ends.
+                self.note = None;
+                self.answer_guard(&outcome).await;
+            }
+        }
+    }
+
+    /// Answers a guard that is still there after a shutdown has ended its lease.
+    async fn answer_guard(&mut self, outcome: &Result<ReleaseOutcome, StoreError>) {
+        while let Some(command) = self.commands.recv().await {
+            match command {
+                Command::Confirm(answer) => drop(answer.send(Err(LostReason::Released))),
+                Command::Release(answer) | Command::ShutDown(answer) => drop(answer.send(outcome.clone())),
+                Command::Abandon | Command::Dropped { .. } | Command::GiveBack | Command::Save(_) => return,
             }
         }
     }
@@ -259,10 +281,12 @@ impl Keeper {
 
     /// Keeps others away until the end of `hold_at_least`, though the holder is done.
     async fn serve_tenure(&mut self) {
+        let mut closing = self.inner.closing.subscribe();
         loop {
             let now = self.now();
             let left = self.tenure.remaining(&now);
-            if left.is_zero() || self.deadline.has_passed(&now) || self.was_taken() {
+            // A process that is shutting down has no time to serve.
+            if left.is_zero() || self.deadline.has_passed(&now) || self.was_taken() || *closing.borrow() {
                 return;
             }
             if self.until_due(&now).is_zero() {
@@ -271,7 +295,12 @@ impl Keeper {
                     Renewal::Lost(_) | Renewal::GaveUp(_) => return,
                 }
             } else {
-                self.sleep(left.min(self.until_due(&now))).await;
+                let rest = self.sleep(left.min(self.until_due(&now)));
+                tokio::select! {
+                    // The sender lives as long as `inner`.
+                    _ = closing.wait_for(|closing| *closing) => {}
+                    () = rest => {}
+                }
             }
         }
     }
@@ -286,7 +315,7 @@ impl Keeper {
             // The copy may be at work under this very nonce.
             return Ok(ReleaseOutcome::AlreadyEnded);
         }
-        let limit = self.deadline.remaining(&self.now()).max(timing::RELEASE_AT_LEAST);
+        let limit = timing::release_limit(self.deadline.remaining(&self.now()));
         let outcome = self.inner.attempts.release(ReleaseRequest::of(&self.grant), limit).await;
         match &outcome {
             Ok(ReleaseOutcome::Released) => {

@@ -20,8 +20,8 @@ use crate::validity::{LeaseState, LeaseStatus, LostReason, StatusWatch, Validity
 /// [`is_held`](Self::is_held) before each act, let [`run`](Self::run) stop the work, and above all give
 /// [`token`](Self::token) to what you protect with every write, and let it turn lower ones away.
 ///
-/// End it with [`release`](Self::release) when the work has ended. Dropping it tells the keeper, which tries once in the
-/// background; after a panic it is left to expire, since other parts of the work may still be running.
+/// End it with [`release`](Self::release) when the work has ended. Dropping it tells the keeper, which releases it in the
+/// background as well as it can; after a panic it is left to expire, since other parts of the work may still be running.
 #[must_use = "dropping a lease gives it back"]
 pub struct Lease {
     shared: Arc<Shared>,
@@ -52,7 +52,11 @@ pub(crate) struct Shared {
 pub(crate) enum Command {
     Abandon,
     Confirm(oneshot::Sender<Result<Duration, LostReason>>),
-    Dropped { unwinding: bool },
+    Dropped {
+        unwinding: bool,
+    },
+    /// Nobody has had the guard.
+    GiveBack,
     Release(oneshot::Sender<Result<ReleaseOutcome, StoreError>>),
     Save(oneshot::Sender<SavedLease>),
     ShutDown(oneshot::Sender<Result<ReleaseOutcome, StoreError>>),
@@ -185,7 +189,7 @@ impl Lease {
 
     /// Ends the lease. Call it when the work has ended. The record stays in the store, and with it the token.
     ///
-    /// Renewals stop first. A lease that is lost already is no error: the outcome says what the store shows. With
+    /// Renewals stop first. A store that does not answer is asked again for at most 10 s. A lease that is lost already is no error: the outcome says what the store shows. With
     /// [`hold_at_least`](crate::LeaseOptionsBuilder::hold_at_least), returns when that time is over.
     ///
     /// # Errors
@@ -235,6 +239,12 @@ impl Lease {
             }
         }
         Err(LostReason::Expired { last_error: None })
+    }
+
+    /// Ends a lease that nobody has had: at once, whatever the options say of leases that somebody has.
+    pub(crate) fn give_back(mut self) {
+        self.end();
+        let _ = self.commands.send(Command::GiveBack);
     }
 
     /// From here on the guard and its views say no.

@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     /// Becomes true once, at shutdown.
     pub(crate) closing: watch::Sender<bool>,
     /// How many acquire calls are on their way, until they have given back what nobody wants.
-    contending: watch::Sender<usize>,
+    contending: watch::Sender<Vec<LeaseKey>>,
     kept: Mutex<HashMap<u64, Kept>>,
     next_id: AtomicU64,
     alive: Alive,
@@ -130,7 +130,8 @@ impl Leases {
     /// The same, for at most `limit`. One limit over the whole call, whatever hangs.
     ///
     /// # Errors
-    /// [`AcquireError::TimedOut`] when the limit is over; it says who holds the key. Within less than 50 ms nothing is asked.
+    /// [`AcquireError::TimedOut`] when the limit is over; it says who holds the key, if this call has come to look. Within less than
+    /// 50 ms nothing is asked.
     ///
     /// # Cancellation
     /// As [`acquire`](Self::acquire).
@@ -173,7 +174,7 @@ impl Leases {
     /// [`ResumeError::Lost`] when it is not ours any more.
     ///
     /// # Cancellation
-    /// The lease is left to expire; it can be resumed again until then.
+    /// The lease is left to expire; it can be resumed once more until then.
     pub async fn resume(&self, saved: &SavedLease) -> Result<Lease, ResumeError> {
         check_ttl(saved.ttl, self.store().profile())?;
         let (answer, answered) = oneshot::channel();
@@ -241,10 +242,12 @@ impl Leases {
         tokio::select! {
             biased;
             // The sender lives as long as `self`.
-            _ = contending.wait_for(|calls| *calls == 0) => {}
+            _ = contending.wait_for(Vec::is_empty) => {}
             () = over.as_mut().clone() => {}
         }
-        for (key, error) in self.inner.end_all(over.as_mut().clone()).await {
+        let unsettled: Vec<_> = contending.borrow().iter().map(|key| (key.clone(), None)).collect();
+        let late = self.inner.end_all(over.as_mut().clone()).await;
+        for (key, error) in late.into_iter().chain(unsettled) {
             // One that did not end the first time is named once.
             if !failures.iter().any(|(known, _)| *known == key) {
                 failures.push((key, error));
@@ -270,7 +273,7 @@ impl Inner {
             queue: Queue::default(),
             tasks: tasks.unwrap_or_default(),
             closing: watch::Sender::new(false),
-            contending: watch::Sender::new(0),
+            contending: watch::Sender::new(Vec::new()),
             kept: Mutex::default(),
             next_id: AtomicU64::new(0),
             alive: Alive::new(),
@@ -306,9 +309,9 @@ impl Inner {
     }
 
     /// Counts one acquire call until the returned note is dropped.
-    pub(crate) fn note_contending(self: &Arc<Self>) -> ContendingNote {
-        self.contending.send_modify(|calls| *calls += 1);
-        ContendingNote(Arc::clone(self))
+    pub(crate) fn note_contending(self: &Arc<Self>, key: &LeaseKey) -> ContendingNote {
+        self.contending.send_modify(|calls| calls.push(key.clone()));
+        ContendingNote { inner: Arc::clone(self), key: key.clone() }
     }
 
     /// Completes when this has been dropped: no `Leases` and no keeper is left.
@@ -365,11 +368,18 @@ impl Drop for KeptNote {
 
 /// Counts an acquire call for a shutdown to wait for.
 #[derive(Debug)]
-pub(crate) struct ContendingNote(Arc<Inner>);
+pub(crate) struct ContendingNote {
+    inner: Arc<Inner>,
+    key: LeaseKey,
+}
 
 impl Drop for ContendingNote {
     fn drop(&mut self) {
-        self.0.contending.send_modify(|calls| *calls -= 1);
+        self.inner.contending.send_modify(|calls| {
+            if let Some(at) = calls.iter().position(|key| *key == self.key) {
+                calls.swap_remove(at);
+            }
+        });
     }
 }
 
@@ -399,7 +409,8 @@ impl<L> TryAcquire<L> {
 pub struct Contention {
     /// The grant, as its record shows it.
     pub held: Held,
-    /// Whether it is a lease of this same [`Leases`]: a second acquire is contention too.
+    /// Whether it is a lease that this same [`Leases`] keeps: a second acquire is contention too. Never in manual mode, which keeps
+    /// none.
     pub own: bool,
 }
 

@@ -124,14 +124,13 @@ impl ManualLeases {
         self.contend(key, ttl, Patience::Once, Some(end)).await
     }
 
-    /// Goes on with a lease that was [saved](ManualLease::save), by this process or another: same grant, same token. Renews it
-    /// once.
+    /// Goes on with a lease that was [saved](ManualLease::save), by this process or another: same grant, same token. Renews it.
     ///
     /// # Errors
     /// [`ResumeError::Lost`] when it is not ours any more.
     ///
     /// # Cancellation
-    /// It can be resumed again until it has expired.
+    /// It can be resumed once more until it has expired.
     pub async fn resume(&self, saved: &SavedLease) -> Result<ManualLease, ResumeError> {
         check_ttl(saved.ttl, self.store().profile())?;
         let (extent, term) = acquire::renew_saved(&self.inner, saved).await?;
@@ -261,7 +260,10 @@ impl ManualLease {
         let note = |error: &Arc<StoreError>| shared.validity.note_error(Arc::clone(error));
         // Stays in doubt if this call is dropped.
         let in_doubt = std::mem::replace(&mut self.in_doubt, true);
-        match self.inner.attempts.renew(self.grant.clone(), self.ttl, limit, in_doubt, note).await {
+        let grant = self.grant.clone();
+        let adopted = &mut self.grant;
+        let adopt = |grant: &Grant| *adopted = grant.clone();
+        match self.inner.attempts.renew(grant, self.ttl, limit, in_doubt, note, adopt).await {
             Renewal::Renewed(extent) => {
                 self.in_doubt = false;
                 self.deadline = self.deadline.later(extent.deadline, &self.inner.attempts.clock().read());

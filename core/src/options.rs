@@ -91,7 +91,7 @@ impl Default for LeaseOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// The keeper tries once to release it, in the background; after a panic it expires.
+    /// The keeper releases it in the background, for at most 10 s; after a panic it expires.
     #[default]
     Release,
     /// It expires by itself.

@@ -1,6 +1,6 @@
 //! The room through which all renewals of a store go.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -28,8 +28,17 @@ pub(crate) struct Renewals {
 struct Gathering {
     clock: Arc<dyn Clock>,
     tasks: Tasks,
-    waiting: Mutex<Vec<(RenewRequest, oneshot::Sender<Answer>)>>,
+    due: Mutex<Due>,
 }
+
+#[derive(Debug, Default)]
+struct Due {
+    waiting: Vec<Waiting>,
+    /// Whether a task is about to send them.
+    gathered: bool,
+}
+
+type Waiting = (RenewRequest, oneshot::Sender<Answer>);
 
 impl Renewals {
     /// One request each, in the caller's own future.
@@ -40,8 +49,7 @@ impl Renewals {
     /// In batches, if the store takes them.
     pub(crate) fn gathered(store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>, tasks: Tasks) -> Self {
         let takes_batches = store.profile().max_batch > 1;
-        let gathering =
-            takes_batches.then(|| Arc::new(Gathering { clock, tasks, waiting: Mutex::default() }));
+        let gathering = takes_batches.then(|| Arc::new(Gathering { clock, tasks, due: Mutex::default() }));
         Self { store, gathering }
     }
 
@@ -52,37 +60,62 @@ impl Renewals {
             return one_answer(self.store.renew(std::slice::from_ref(&ask)).await, &ask);
         };
         let (answer, answered) = oneshot::channel();
-        let first = {
-            // Pushing and taking leave nothing half done.
-            let mut waiting = gathering.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push((ask.clone(), answer));
-            waiting.len() == 1
+        let gathered = {
+            let mut due = gathering.lock();
+            due.waiting.push((ask.clone(), answer));
+            std::mem::replace(&mut due.gathered, true)
         };
-        if first {
+        if !gathered {
             // Not in this future, which may be dropped and would take the others' renewals along.
-            gathering.tasks.spawn(gather(Arc::clone(gathering), Arc::clone(&self.store)));
+            let turn = Turn(Arc::clone(gathering));
+            gathering.tasks.spawn(gather(turn, Arc::clone(&self.store)));
         }
         answered.await.unwrap_or_else(|_| Err(miscounted(&ask)))
     }
 }
 
+impl Gathering {
+    fn lock(&self) -> MutexGuard<'_, Due> {
+        // Pushing and taking leave nothing half done.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The duty to send what is due. Given back however its task ends, also with its runtime; the next renewal takes it up.
+struct Turn(Arc<Gathering>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.lock().gathered = false;
+    }
+}
+
 /// Waits for more, then sends what there is, in batches that wait for one another no longer.
-async fn gather(gathering: Arc<Gathering>, store: Arc<dyn LeaseStore>) {
+async fn gather(turn: Turn, store: Arc<dyn LeaseStore>) {
+    let gathering = Arc::clone(&turn.0);
     gathering.clock.sleep(GATHER).await;
-    let mut due = std::mem::take(&mut *gathering.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+    // From here on the next one begins a batch of its own.
+    drop(turn);
+    let mut due = std::mem::take(&mut gathering.lock().waiting);
     // Who has stopped waiting has been released, or has been lost.
     due.retain(|(_, answer)| !answer.is_closed());
     let most = store.profile().max_batch;
     while !due.is_empty() {
         let rest = due.split_off(due.len().min(most));
         let batch = std::mem::replace(&mut due, rest);
-        gathering.tasks.spawn(send(batch, Arc::clone(&store)));
+        gathering.tasks.spawn(send(batch, Arc::clone(&store), Arc::clone(&gathering.clock)));
     }
 }
 
-async fn send(batch: Vec<(RenewRequest, oneshot::Sender<Answer>)>, store: Arc<dyn LeaseStore>) {
+async fn send(batch: Vec<Waiting>, store: Arc<dyn LeaseStore>, clock: Arc<dyn Clock>) {
     let (asks, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-    let outcomes = store.renew(&asks).await;
+    // Longer than that nobody waits.
+    let longest = asks.iter().map(|ask| ask.timeout).max().unwrap_or_default();
+    let outcomes = tokio::select! {
+        biased;
+        outcomes = store.renew(&asks) => outcomes,
+        () = clock.sleep(longest) => return,
+    };
     if outcomes.len() != answers.len() {
         // Nobody knows whose answer is whose. Dropping the senders tells everybody.
         return;

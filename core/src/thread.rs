@@ -1,7 +1,7 @@
 //! Leases kept on a thread of their own: renewed whatever the caller's executor does.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 
 use tokio::runtime::Handle;
@@ -70,39 +70,70 @@ impl Leases {
         F: Future<Output = Result<S, StoreError>>,
     {
         let (answer, started) = oneshot::channel();
-        start(options, clock, store, |leases| answer.send(leases).is_ok())?;
+        start(options, clock, store, Answer::Async(answer))?;
         started.await.unwrap_or_else(|_| Err(OnThreadError::Ended))
     }
 }
 
-/// Starts the thread. `answer` takes the leases, or why there are none, and says whether anybody wants them.
+type Outcome = Result<Leases, OnThreadError>;
+
+/// Where the leases go, or why there are none.
+pub(crate) enum Answer {
+    Async(oneshot::Sender<Outcome>),
+    Blocking(mpsc::SyncSender<Outcome>),
+}
+
+impl Answer {
+    /// Completes when nobody waits any more, as far as that can be told.
+    async fn unwanted(&mut self) {
+        match self {
+            Self::Async(answer) => answer.closed().await,
+            Self::Blocking(_) => std::future::pending().await,
+        }
+    }
+
+    /// Says whether somebody has taken it.
+    fn send(self, outcome: Outcome) -> bool {
+        match self {
+            Self::Async(answer) => answer.send(outcome).is_ok(),
+            Self::Blocking(answer) => answer.send(outcome).is_ok(),
+        }
+    }
+}
+
+/// Starts the thread.
 pub(crate) fn start<S, F>(
     options: LeaseOptions,
     clock: Arc<dyn Clock>,
     store: impl FnOnce() -> F + Send + 'static,
-    answer: impl FnOnce(Result<Leases, OnThreadError>) -> bool + Send + 'static,
+    mut answer: Answer,
 ) -> Result<(), OnThreadError>
 where
     S: LeaseStore,
     F: Future<Output = Result<S, StoreError>>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(OnThreadError::NoThread)?;
     let thread = move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                answer.send(Err(OnThreadError::NoThread(error)));
+                return;
+            }
+        };
         runtime.block_on(async move {
-            let leases = match store().await {
-                Ok(store) => {
-                    let tasks = Tasks::on(Handle::current());
-                    Leases::with_tasks(Arc::new(store), options, clock, Arc::new(OsChance), tasks)
-                        .map_err(OnThreadError::Options)
-                }
-                Err(error) => Err(OnThreadError::Store(error)),
+            let made = tokio::select! {
+                biased;
+                made = store() => made,
+                () = answer.unwanted() => return,
             };
+            let leases = made.map_err(OnThreadError::Store).and_then(|store| {
+                let tasks = Tasks::on(Handle::current());
+                Leases::with_tasks(Arc::new(store), options, clock, Arc::new(OsChance), tasks)
+                    .map_err(OnThreadError::Options)
+            });
             // Keepers hold the leases' inner part, and so does everybody who has a `Leases`.
             let ended = leases.as_ref().ok().map(|leases| leases.inner.ended());
-            if answer(leases) {
+            if answer.send(leases) {
                 if let Some(ended) = ended {
                     ended.wait().await;
                 }

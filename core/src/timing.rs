@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Clocks of two machines may differ in rate by this share; twice the 500 ppm that NTP allows.
-const DRIFT: f64 = 0.001;
+/// Clocks of two machines may differ in rate by one part in so many: 0.1 %, twice the 500 ppm that NTP allows.
+const DRIFT: u32 = 1000;
 
 /// How far the rest of an attempt's time is kept free, so that an answer can still be acted on.
 const ATTEMPT_RESERVE: Duration = Duration::from_millis(50);
@@ -16,30 +16,43 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
 /// A release is asked for at least this long, even if the lease would expire before.
 pub(crate) const RELEASE_AT_LEAST: Duration = Duration::from_secs(2);
 
+/// And no longer than this, however long the lease would last: nobody should wait for minutes to be told that it expires.
+pub(crate) const RELEASE_AT_MOST: Duration = Duration::from_secs(10);
+
+/// How long a release is asked for when `left` is left of the lease.
+pub(crate) fn release_limit(left: Duration) -> Duration {
+    left.clamp(RELEASE_AT_LEAST, RELEASE_AT_MOST)
+}
+
+/// The wait after an error that does not pass by itself: 1 s, doubled each time, at most a minute. A person may mend it.
+pub(crate) fn patient_back_off(failures: u32) -> Duration {
+    Duration::from_secs(1 << failures.saturating_sub(1).min(6)).min(Duration::from_secs(60))
+}
+
 /// The ttl whose validity is `needed`, with a second for the request itself.
 pub(crate) fn ttl_for(needed: Duration) -> Duration {
     let needed = needed.saturating_add(Duration::from_secs(1)).min(Duration::from_secs(24 * 60 * 60));
-    needed.mul_f64(1.0 + 2.0 * DRIFT) + margin(needed) + margin(needed) / 10
+    stretched(stretched(needed)) + margin(needed) + margin(needed) / 10
 }
 
 /// How long after the sending of the request a holder may act: ttl less drift and margin.
 pub(crate) fn validity(ttl: Duration) -> Duration {
-    ttl.mul_f64(1.0 - DRIFT).saturating_sub(margin(ttl))
+    shrunk(ttl).saturating_sub(margin(ttl))
 }
 
 /// How long an observer watches a grant of this ttl before it is over by its own clock.
 pub(crate) fn stretched(ttl: Duration) -> Duration {
-    ttl.mul_f64(1.0 + DRIFT)
+    ttl.saturating_add(ttl / DRIFT)
 }
 
 /// The least that has passed elsewhere while `passed` passed here.
 pub(crate) fn shrunk(passed: Duration) -> Duration {
-    passed.mul_f64(1.0 - DRIFT)
+    passed.saturating_sub(passed / DRIFT)
 }
 
 /// The least that has to pass here for `passed` to have passed elsewhere.
 pub(crate) fn unstretched(passed: Duration) -> Duration {
-    passed.div_f64(1.0 + DRIFT)
+    passed.saturating_sub(passed / (DRIFT + 1))
 }
 
 /// How long one attempt may take when `left` is left for all of them; nothing when it is not worth starting.

@@ -10,6 +10,9 @@ use crate::clock::{Clock, Deadline, Reading};
 use crate::error::StoreError;
 use crate::token::FencingToken;
 
+/// How often one who waits for the loss compares the clocks.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Where a lease stands. It goes from held to at risk and back; lost is for good.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -95,7 +98,15 @@ impl LeaseStatus {
 #[derive(Debug)]
 pub struct StatusWatch {
     changes: watch::Receiver<LeaseStatus>,
-    told: bool,
+    told: Told,
+}
+
+/// What a watcher has been told.
+#[derive(Debug)]
+enum Told {
+    Nothing,
+    Something,
+    TheLoss,
 }
 
 impl StatusWatch {
@@ -111,15 +122,20 @@ impl StatusWatch {
     /// # Cancellation
     /// Nothing is missed when the future is dropped.
     pub async fn next(&mut self) -> Option<LeaseStatus> {
-        if self.told {
-            let lost = self.changes.borrow().lost().is_some();
-            if (lost && !self.changes.has_changed().unwrap_or(false)) || self.changes.changed().await.is_err()
-            {
-                return None;
+        match self.told {
+            Told::Nothing => {}
+            // The last status stays readable when nobody can change it any more.
+            Told::Something => {
+                let alone = self.changes.changed().await.is_err();
+                if alone && self.changes.borrow().lost().is_none() {
+                    return None;
+                }
             }
+            Told::TheLoss => return None,
         }
-        self.told = true;
-        Some(self.changes.borrow_and_update().clone())
+        let status = self.changes.borrow_and_update().clone();
+        self.told = if status.lost().is_some() { Told::TheLoss } else { Told::Something };
+        Some(status)
     }
 }
 
@@ -192,7 +208,7 @@ impl Validity {
     }
 
     pub(crate) fn subscribe(&self) -> StatusWatch {
-        StatusWatch { changes: self.status.subscribe(), told: false }
+        StatusWatch { changes: self.status.subscribe(), told: Told::Nothing }
     }
 
     /// The reason, if the lease is lost at `now`.
@@ -264,7 +280,8 @@ impl Validity {
             tokio::select! {
                 // The sender lives in `self`, so this cannot fail.
                 _ = changes.changed() => {}
-                () = self.clock.sleep(remaining) => {}
+                // Timers stand still during suspend: look at the clocks once a second.
+                () = self.clock.sleep(remaining.min(LOOK)) => {}
             }
         }
     }

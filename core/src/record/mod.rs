@@ -181,7 +181,8 @@ impl Record {
         let Some(record) = current.filter(|record| record.version >= asked.token) else {
             return Step::Keep(RenewOutcome::RecordGone);
         };
-        let Some(grant) = record.grant.as_ref().filter(|grant| grant.nonce == asked.nonce) else {
+        let same = |grant: &&GrantRecord| grant.nonce == asked.nonce && record.version == asked.token;
+        let Some(grant) = record.grant.as_ref().filter(same) else {
             let taken = record.grant.is_some() || record.version > asked.token;
             return Step::Keep(if taken {
                 RenewOutcome::Superseded { by: Some(record.version) }

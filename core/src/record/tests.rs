@@ -110,7 +110,8 @@ fn a_sealed_key_is_granted_to_nobody_but_its_holder_goes_on() {
 
 #[test]
 fn renewal_compares_seq() {
-    let cases: [(Option<Record>, RenewRequest, &str); 9] = [
+    let cases: [(Option<Record>, RenewRequest, &str); 10] = [
+        (Some(held(8, 1, 2)), renewal(7, 1, 2), "superseded"),
         (Some(held(7, 1, 2)), renewal(7, 1, 2), "renewed"),
         (Some(held(7, 1, 3)), renewal(7, 1, 2), "own write"),
         (Some(held(7, 1, 4)), renewal(7, 1, 2), "cloned"),
