@@ -274,3 +274,34 @@ impl Retry {
         !error.is_transient() || (skewed && std::mem::replace(&mut self.skewed, true))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FencingToken, Nonce};
+
+    fn at(ms: u64) -> Reading {
+        let time = Duration::from_millis(ms);
+        Reading { monotonic: time, boot: time, wall: time }
+    }
+
+    /// The store's bound begins when the answer came, ours when the question was sent: the earlier of the two counts.
+    #[test]
+    fn of_two_bounds_the_earlier_counts_however_late_the_answer_came() {
+        let ttl = Duration::from_secs(30);
+        let attempt = AttemptId::from_record(1);
+        let sends = Sends(vec![(attempt, at(0))]);
+        for (arrived, left_by_store) in [(1_800, 29_900), (1_800, 20_000), (0, 31_000), (5_000, 60_000)] {
+            let key = LeaseKey::new("k").unwrap();
+            let grant = Grant::new(key, Nonce::from_bytes([1; 16]), FencingToken::MIN, 0);
+            let until = Deadline { since: at(arrived), length: Duration::from_millis(left_by_store) };
+            let granted = Granted::new(grant, attempt, ttl).with_until(until);
+            let extent = sends.extent(granted, &at(arrived)).unwrap();
+            let own_end = timing::validity(ttl);
+            let store_end = Duration::from_millis(arrived + left_by_store) - timing::margin(ttl);
+            let now = at(arrived);
+            let end = now.boot + extent.deadline.remaining(&now);
+            assert_eq!(end, own_end.min(store_end), "arrived {arrived}, left {left_by_store}");
+        }
+    }
+}

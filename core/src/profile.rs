@@ -17,8 +17,11 @@ pub struct StoreProfile {
     /// Among whom at most one holds a key.
     pub scope: Scope,
     /// Whether tokens go on growing when the key's record has been deleted, as long as clocks are not behind by more than
-    /// the time since the last grant, and that is a millisecond at least.
+    /// the time since the last grant, and that is at least [`floor_resolution`](Self::floor_resolution).
     pub token_survives_deletion: bool,
+    /// How exactly the floor of a token is known: two grants nearer to each other than this, with a deletion between them, may have
+    /// tokens that fall.
+    pub floor_resolution: Duration,
     /// Whether records outlive the last process that has the store open.
     pub durable: bool,
     /// Whether a second process that renews the same grant (a forked or restored one) is found out.
@@ -42,6 +45,7 @@ impl StoreProfile {
             token_origin,
             scope,
             token_survives_deletion: false,
+            floor_resolution: Duration::from_millis(1),
             durable: false,
             detects_clones: false,
             max_batch: 1,

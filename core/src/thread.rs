@@ -1,7 +1,7 @@
 //! Leases kept on a thread of their own: renewed whatever the caller's executor does.
 
 use std::future::Future;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::Builder;
 
 use tokio::runtime::Handle;
@@ -80,7 +80,8 @@ type Outcome = Result<Leases, OnThreadError>;
 /// Where the leases go, or why there are none.
 pub(crate) enum Answer {
     Async(oneshot::Sender<Outcome>),
-    Blocking(mpsc::SyncSender<Outcome>),
+    #[cfg(feature = "blocking")]
+    Blocking(std::sync::mpsc::SyncSender<Outcome>),
 }
 
 impl Answer {
@@ -88,6 +89,7 @@ impl Answer {
     async fn unwanted(&mut self) {
         match self {
             Self::Async(answer) => answer.closed().await,
+            #[cfg(feature = "blocking")]
             Self::Blocking(_) => std::future::pending().await,
         }
     }
@@ -96,6 +98,7 @@ impl Answer {
     fn send(self, outcome: Outcome) -> bool {
         match self {
             Self::Async(answer) => answer.send(outcome).is_ok(),
+            #[cfg(feature = "blocking")]
             Self::Blocking(answer) => answer.send(outcome).is_ok(),
         }
     }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold::testing::{Fault, Verb};
-use leasehold::{AcquireError, LeaseAdmin, LeaseStore, StoreErrorKind, TryAcquire};
+use leasehold::{AcquireError, LeaseAdmin, LeaseOptions, LeaseStore, OnDrop, StoreErrorKind, TryAcquire};
 use stage::{Stage, TTL, key, pass, seconds, timed};
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +65,7 @@ async fn d37_d39_a_lost_answer_to_an_acquire_is_recognised() {
         let stage = Stage::new();
         let actor = stage.actor();
         actor.store.script(Verb::Acquire, [fault]);
-        // A panic of the adapter is not transient: it is reported, and what may have landed is given back.
+        // A panic of the adapter is not transient: it is reported.
         if fault == Fault::Panic {
             assert!(matches!(actor.leases.acquire(key()).await, Err(AcquireError::Store(_))));
             continue;
@@ -411,4 +411,44 @@ async fn inspect_writes_nothing() {
     assert!(!seen.is_claimable());
     let again = stage.memory.inspect(key(), seconds(1)).await.unwrap();
     assert_eq!(again, seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_attempt_that_lands_late_is_recognised_while_waiting() {
+    let stage = Stage::new();
+    let lease = stage.actor().lease().await;
+    let actor = stage.actor();
+    // The first attempt is on its way for long; the second finds the key held.
+    actor.store.script(Verb::Acquire, [Fault::Delayed]);
+    let (won, took) = timed(async {
+        tokio::join!(actor.leases.acquire(key()), async {
+            pass(seconds(10)).await;
+            lease.release().await.unwrap();
+            // Before anybody has looked.
+            actor.store.deliver().await;
+        })
+        .0
+    })
+    .await;
+    let won = won.unwrap();
+    assert!(took < seconds(12), "waited for its own orphan: {took:?}");
+    assert!(won.remaining() < TTL - seconds(9), "counted from a later attempt: {:?}", won.remaining());
+    assert_eq!(stage.look().await.token, Some(won.token()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_is_given_back_whatever_the_options_say_of_guards() {
+    let options = [
+        LeaseOptions::builder().hold_at_least(seconds(600)).build().unwrap(),
+        LeaseOptions::builder().on_drop(OnDrop::Expire).build().unwrap(),
+    ];
+    for options in options {
+        let stage = Stage::new();
+        let actor = stage.actor_with(options.clone());
+        actor.store.script(Verb::Acquire, [Fault::LateAnswer(seconds(1))]);
+        assert!(dropped_after(3, actor.leases.acquire(key())).await.is_none());
+        pass(seconds(2)).await;
+        assert!(stage.is_free().await, "{options:?}");
+        assert_eq!(actor.renewals(), 0, "{options:?}");
+    }
 }

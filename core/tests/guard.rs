@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use leasehold::testing::{Fault, Verb};
 use leasehold::{
-    BreakHow, LeaseAdmin, LeaseKey, LeaseOptions, LostReason, OnDrop, ReleaseOutcome, ResumeError, RunError,
-    StoreErrorKind,
+    BreakHow, LeaseAdmin, LeaseKey, LeaseOptions, LeaseState, LostReason, OnDrop, ReleaseOutcome,
+    ResumeError, RunError, StoreErrorKind,
 };
 use stage::{Stage, TTL, key, pass, seconds, timed};
 
@@ -446,4 +446,70 @@ async fn no_secret_shows_in_debug() {
     ] {
         assert!(!text.contains(&nonce), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_after_a_shutdown_says_what_the_shutdown_did() {
+    let stage = Stage::new();
+    let actor = stage.actor();
+    let (one, two) = (actor.lease().await, stage.actor());
+    actor.leases.shutdown(seconds(5)).await.unwrap();
+    assert!(matches!(one.confirm().await, Err(LostReason::Released)));
+    assert_eq!(one.release().await.unwrap(), ReleaseOutcome::Released);
+    let unreleased = two.lease().await;
+    two.store.from_now_on(Verb::Release, Fault::FailBefore(StoreErrorKind::Denied));
+    assert!(two.leases.shutdown(seconds(5)).await.is_err());
+    assert_eq!(unreleased.release().await.unwrap_err().kind(), StoreErrorKind::Denied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_serves_no_hold_at_least() {
+    let stage = Stage::new();
+    let actor = stage.actor_with(LeaseOptions::builder().hold_at_least(seconds(600)).build().unwrap());
+    drop(actor.lease().await);
+    pass(seconds(1)).await;
+    assert!(!stage.is_free().await);
+    let (closed, took) = timed(actor.leases.shutdown(seconds(5))).await;
+    closed.unwrap();
+    assert!(stage.is_free().await);
+    assert!(took < seconds(1), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_names_a_call_that_has_not_come_to_its_end() {
+    let stage = Stage::new();
+    let actor = stage.actor();
+    actor.store.from_now_on(Verb::Acquire, Fault::HangAfter);
+    actor.store.from_now_on(Verb::Release, Fault::Hang);
+    let call = actor.leases.acquire(key());
+    let (outcome, closed) = tokio::join!(call, async {
+        pass(Duration::from_millis(100)).await;
+        actor.leases.shutdown(seconds(1)).await
+    });
+    assert!(outcome.is_err());
+    let error = closed.unwrap_err();
+    assert_eq!(error.failures().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["k"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_sees_the_end_also_when_the_guard_has_gone() {
+    let stage = Stage::new();
+    let lease = stage.actor().lease().await;
+    let mut statuses = lease.subscribe();
+    assert!(matches!(statuses.next().await.unwrap().state, LeaseState::Held));
+    lease.release().await.unwrap();
+    pass(seconds(1)).await;
+    assert!(matches!(statuses.next().await.unwrap().state, LeaseState::Lost(LostReason::Released)));
+    assert!(statuses.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_ends_in_seconds_however_long_the_lease_lasts() {
+    let stage = Stage::new();
+    let actor = stage.actor_with(LeaseOptions::builder().ttl(seconds(3600)).build().unwrap());
+    actor.store.from_now_on(Verb::Release, Fault::FailBefore(StoreErrorKind::Unavailable));
+    let (outcome, took) = timed(actor.lease().await.release()).await;
+    assert!(outcome.is_err());
+    assert!(took <= seconds(11), "{took:?}");
+    assert!(actor.store.requests(Verb::Release) < 60, "{} requests", actor.store.requests(Verb::Release));
 }

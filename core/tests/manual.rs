@@ -212,3 +212,50 @@ fn hold_at_least_is_refused_where_nobody_can_see_to_it() {
         OptionsError::HoldAtLeastNeedsKeeper
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_is_stopped_within_a_second_of_a_thaw() {
+    let stage = Stage::new();
+    let function = Function::on(&stage, 1);
+    let lease = function.lease().await;
+    let freeze = async {
+        pass(seconds(1)).await;
+        function.clock.jump_boot(2 * TTL);
+    };
+    let ((outcome, ()), took) =
+        timed(async { tokio::join!(lease.run(std::future::pending::<()>()), freeze) }).await;
+    assert!(matches!(outcome, Err(LostReason::Expired { .. })));
+    assert!(took <= seconds(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_dropped_one_after_the_other_do_not_look_like_a_copy() {
+    let stage = Stage::new();
+    let function = Function::on(&stage, 1);
+    let mut lease = function.lease().await;
+    for round in 0..5 {
+        // From the second on, a call first finds the attempt of the one before.
+        let finds_it = (round > 0).then_some(Fault::None);
+        function.store.script(Verb::Renew, finds_it.into_iter().chain([Fault::HangAfter]));
+        tokio::select! {
+            biased;
+            _ = lease.renew() => panic!("answered"),
+            () = pass(Duration::from_millis(10)) => {}
+        }
+    }
+    function.store.from_now_on(Verb::Renew, Fault::None);
+    pass(Duration::from_millis(1)).await;
+    lease.renew().await.unwrap();
+    lease.renew().await.unwrap();
+    assert_eq!(lease.release().await.unwrap(), ReleaseOutcome::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_won_is_given_back_once_when_the_call_fails() {
+    let stage = Stage::new();
+    let function = Function::on(&stage, 1);
+    function.store.script(Verb::Acquire, [Fault::FailAfter, Fault::FailBefore(StoreErrorKind::Denied)]);
+    assert!(function.leases.try_acquire(key()).await.is_err());
+    assert!(stage.is_free().await);
+    assert_eq!(function.store.requests(Verb::Release), 1);
+}

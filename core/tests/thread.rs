@@ -98,6 +98,21 @@ async fn the_thread_ends_with_the_last_lease_and_the_last_leases() {
 }
 
 #[tokio::test]
+async fn a_thread_that_nobody_waits_for_ends_though_its_store_hangs() {
+    let (gone, went) = std::sync::mpsc::channel::<()>();
+    let made = Leases::on_thread(options(), move || async move {
+        let _gone = gone;
+        std::future::pending::<Result<MemoryStore, StoreError>>().await
+    });
+    tokio::select! {
+        _ = made => panic!("made"),
+        () = tokio::time::sleep(Duration::from_millis(50)) => {}
+    }
+    let ended = went.recv_timeout(Duration::from_secs(5));
+    assert_eq!(ended, Err(std::sync::mpsc::RecvTimeoutError::Disconnected), "the thread hangs for nobody");
+}
+
+#[tokio::test]
 async fn what_cannot_be_made_is_said() {
     let failed = Leases::on_thread(options(), || async {
         Err::<MemoryStore, _>(StoreError::not_applied(StoreErrorKind::Misconfigured, "no such table"))

@@ -312,6 +312,14 @@ pub(crate) async fn next_millisecond() {
     }
 }
 
+/// Waits until a clock that is known this exactly has certainly moved on. In real time: it is the service's own clock.
+pub(crate) async fn move_on(resolution: Duration) {
+    next_millisecond().await;
+    if resolution > Duration::from_millis(1) {
+        SystemClock.sleep(resolution).await;
+    }
+}
+
 /// What to do about errors: a step that has certainly not been done and may succeed is sent again, the same request.
 ///
 /// A store does not retry (clause 10), so its caller does.

@@ -153,6 +153,7 @@ pub const PROFILE_ENTRIES: &[ProfileEntry] = &[
         &["c11_scope_and_timing_fit_together", "c01_a_second_client_is_refused_while_the_key_is_held"],
     ),
     entry("token_survives_deletion", &["c02_tokens_over_a_deleted_record_are_as_the_profile_says"]),
+    entry("floor_resolution", &["c02_tokens_over_a_deleted_record_are_as_the_profile_says"]),
     entry("durable", &["c11_records_outlive_their_processes_as_the_profile_says"]),
     entry(
         "detects_clones",

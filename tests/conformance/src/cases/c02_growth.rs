@@ -2,7 +2,7 @@ use leasehold::{BreakHow, FencingToken, LeaseAdmin, LeaseStore};
 
 use crate::clause::{Clause, ensure};
 use crate::harness::Harness;
-use crate::scene::{Scene, next_millisecond};
+use crate::scene::{Scene, move_on};
 
 /// The number of a grant does not start again when the grant is given back.
 pub async fn c02_tokens_grow_over_release<H: Harness>(harness: &H) {
@@ -82,12 +82,13 @@ pub async fn c02_tokens_over_a_deleted_record_are_as_the_profile_says<H: Harness
     }
     // Tokens that survive by a clock need it to have moved on since the last of them.
     harness.expire(&scene.key).await;
-    next_millisecond().await;
+    move_on(store.profile().floor_resolution).await;
     if let Err(reason) = harness.delete_record(&scene.key).await {
         eprintln!("not tested, since no record can be deleted here: {reason}");
         return;
     }
-    let next = scene.fresh(&store).await.grant.token;
+    // Another client, which has not seen the tokens before.
+    let next = scene.fresh(&harness.store().await).await.grant.token;
     if store.profile().token_survives_deletion {
         let last = last.token;
         ensure!(

@@ -239,9 +239,11 @@ impl Tiny {
         let mut ask = ask.clone();
         let asked_seq = ask.grant.seq;
         let mut current = current.cloned();
+        let version = current.as_ref().map(|record| record.version);
         if let Some(grant) = current.as_mut().and_then(|record| record.grant.as_mut()) {
             if self.has(Fault::RenewsAnybody) {
                 ask.grant.nonce = grant.nonce.clone();
+                ask.grant.token = version.unwrap_or(ask.grant.token);
             }
             if self.modest || self.has(Fault::RenewsWithoutSeq) {
                 ask.grant.seq = grant.seq;
