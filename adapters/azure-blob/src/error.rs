@@ -160,7 +160,7 @@ fn meaning(refusal: &Refusal) -> (StoreErrorKind, &'static str) {
         ),
         (_, "ContainerNotFound" | "ResourceNotFound") => (
             Kind::Misconfigured,
-            "there is no such container in this account: create it (`leasehold init`), or correct account, container or endpoint",
+            "there is no such container in this account: make it (`AzureBlobStore::create_container`), or correct account, container or endpoint",
         ),
         (_, "ContainerDisabled") => {
             (Kind::Misconfigured, "the container is disabled: enable it in the account")

@@ -69,7 +69,7 @@ impl AzureBlobStore {
     /// the service's time.
     ///
     /// # Errors
-    /// `Misconfigured` when there is no such container (`leasehold init` makes it), `Denied` when the credential is not accepted.
+    /// `Misconfigured` when there is no such container ([`create_container`](Self::create_container) makes it), `Denied` when the credential is not accepted.
     pub async fn open(
         account: crate::Account,
         container: &str,
@@ -152,6 +152,8 @@ fn profile(options: &AzureBlobOptions) -> Result<StoreProfile, StoreError> {
     let mut profile = StoreProfile::new("azblob", Timing::Server, origin, Scope::Region);
     profile.durable = true;
     profile.token_survives_deletion = options.tokens == TokenPolicy::ClockFloor;
+    // The resolution of `Date`, a round trip of a second, and the spread of the service's clocks.
+    profile.floor_resolution = Duration::from_secs(2) + options.max_skew;
     ((profile.min_ttl, profile.max_ttl), profile.requests_per_acquire) =
         match (options.mode, options.token_source) {
             (Mode::Native, TokenSource::Metadata) => (NATIVE_TTL, 3),

@@ -338,7 +338,7 @@ async fn each_credential_works_and_each_wrong_one_is_denied() {
 async fn a_missing_container_is_told_at_opening_with_the_command_that_makes_it() {
     let error = AzureBlobStore::open(account(), "tests-no-such", AzureBlobOptions::new()).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (StoreErrorKind::Misconfigured, Some("ContainerNotFound")));
-    assert!(error.to_string().contains("leasehold init"), "{error}");
+    assert!(error.to_string().contains("create_container"), "{error}");
 }
 
 /// No lease id, key or signature is in an error, a `Debug` or a `Display`, whatever goes wrong on the way.

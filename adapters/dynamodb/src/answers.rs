@@ -14,6 +14,8 @@ use aws_smithy_types::date_time::Format;
 use leasehold::Clock;
 use leasehold::record::{StoreAnswer, StoreTime};
 
+use crate::error::REQUEST_ID;
+
 /// The service's time, shared by the store and the interceptor of its client.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceTime {
@@ -67,7 +69,7 @@ impl Intercept for ServiceTime {
         let arrived = self.clock.read().boot;
         let headers = context.response().headers();
         // Only the service itself tells its time: not a proxy's error page, not a cache.
-        let from_service = headers.get("x-amzn-requestid").is_some() && headers.get("age").is_none();
+        let from_service = headers.get(REQUEST_ID).is_some() && headers.get("age").is_none();
         let date = headers.get("date").filter(|_| from_service).and_then(unix_ms);
         if let (Some(date_ms), Some(Sent(sent))) = (date, cfg.load::<Sent>().copied()) {
             self.lock().note(StoreAnswer { date_ms, sent, arrived });

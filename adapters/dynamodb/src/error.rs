@@ -9,6 +9,9 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::{BatchStatementError, BatchStatementErrorCodeEnum};
 use leasehold::{LeaseKey, StoreError, StoreErrorKind};
 
+/// The header that the service's own answers carry, and a proxy's page does not.
+pub(crate) const REQUEST_ID: &str = "x-amzn-requestid";
+
 /// What a call that failed means.
 pub(crate) fn of_sdk<E>(error: SdkError<E, HttpResponse>, key: Option<&LeaseKey>) -> StoreError
 where
@@ -17,7 +20,8 @@ where
     let error = match error {
         SdkError::ServiceError(answer) => {
             let status = answer.raw().status().as_u16();
-            of_answer(status, answer.into_err())
+            let is_own = answer.raw().headers().get(REQUEST_ID).is_some();
+            of_answer(status, is_own, answer.into_err())
         }
         SdkError::ConstructionFailure(_) => not_built(error),
         SdkError::DispatchFailure(_) => not_answered(error),
@@ -38,40 +42,59 @@ where
     }
 }
 
-/// The service has answered, and said no.
-fn of_answer(status: u16, error: impl ProvideErrorMetadata + Error + Send + Sync + 'static) -> StoreError {
-    let code = error.code().unwrap_or("no error code").to_owned();
-    let said = error.message().unwrap_or_default().to_owned();
-    let classified = if status >= 500 {
+/// Somebody has answered, and said no: the service, or what lies in between (`is_own`: with the service's request id).
+fn of_answer(
+    status: u16,
+    is_own: bool,
+    error: impl ProvideErrorMetadata + Error + Send + Sync + 'static,
+) -> StoreError {
+    let said = error.message().unwrap_or_default();
+    let classified = match error.code() {
         // The service may have written before it failed: a 5xx says nothing about the record.
-        StoreError::unknown(StoreErrorKind::Unavailable, "DynamoDB failed to answer: it is asked again")
-    } else {
-        of_code(&code, &said)
+        _ if status >= 500 => failed(),
+        Some(code) if is_own => of_code(code, said),
+        // Nor does what is not its own answer: the request may have gone through before.
+        _ if status == 429 => StoreError::unknown(
+            StoreErrorKind::Throttled,
+            "something between this process and DynamoDB throttles: look at the network in between",
+        ),
+        _ => not_its_own(),
     };
+    let code = error.code().map_or_else(|| format!("HTTP {status}"), str::to_owned);
     classified.with_code(code).with_source(error)
+}
+
+fn failed() -> StoreError {
+    StoreError::unknown(StoreErrorKind::Unavailable, "DynamoDB failed to answer: it is asked again")
+}
+
+/// The answer lacks an error code or a request id of the service.
+pub(crate) fn not_its_own() -> StoreError {
+    StoreError::unknown(
+        StoreErrorKind::Unavailable,
+        "the answer is not DynamoDB's own: look at what lies between this process and the endpoint",
+    )
 }
 
 /// One statement of a batch has failed, by a cause that is not its condition.
 pub(crate) fn of_statement(error: &BatchStatementError) -> StoreError {
     use BatchStatementErrorCodeEnum as Code;
     let said = error.message().unwrap_or_default();
-    let code = error.code().map_or("no error code", Code::as_str);
-    let classified = match error.code() {
-        Some(Code::InternalServerError) => {
-            StoreError::unknown(StoreErrorKind::Unavailable, "DynamoDB failed to answer: it is asked again")
-        }
-        Some(Code::ThrottlingError) => of_code("ThrottlingException", said),
-        Some(Code::ProvisionedThroughputExceeded) => of_code("ProvisionedThroughputExceededException", said),
-        Some(Code::TransactionConflict) => of_code("TransactionConflictException", said),
-        Some(Code::AccessDenied) => StoreError::not_applied(
+    let Some(code) = error.code() else { return not_its_own() };
+    let classified = match code {
+        Code::InternalServerError => failed(),
+        Code::ThrottlingError => of_code("ThrottlingException", said),
+        Code::ProvisionedThroughputExceeded => of_code("ProvisionedThroughputExceededException", said),
+        Code::TransactionConflict => of_code("TransactionConflictException", said),
+        Code::AccessDenied => StoreError::not_applied(
             StoreErrorKind::Denied,
             "these credentials may not renew in batches: grant dynamodb:PartiQLUpdate on the table, or turn batches off",
         ),
-        Some(Code::ResourceNotFound) => of_code("ResourceNotFoundException", said),
-        Some(Code::ValidationError) => of_code("ValidationException", said),
-        _ => of_code(code, said),
+        Code::ResourceNotFound => of_code("ResourceNotFoundException", said),
+        Code::ValidationError => of_code("ValidationException", said),
+        _ => of_code(code.as_str(), said),
     };
-    classified.with_code(code)
+    classified.with_code(code.as_str())
 }
 
 fn of_code(code: &str, said: &str) -> StoreError {

@@ -70,25 +70,29 @@ pub(crate) fn aliases(expressions: &[&str], key_attribute: &str) -> HashMap<Stri
 /// `hopeful`. An item that is no lease is never written.
 ///
 /// The version acts as a ballot: a delayed copy of this request finds a version that is not below its own, for ever.
+///
+/// A version that is no token is refused, so that the item comes back and is reported. One with a fraction passes, which no
+/// condition can tell from a whole number: it is replaced by a token above it.
 pub(crate) fn take(hopeful: &Record, cut_ms: Option<u64>) -> Write {
     let over = if cut_ms.is_some() { " OR #e <= :cut" } else { "" };
     let condition = format!(
-        "attribute_not_exists(#k) OR (#z = :z AND #v < :v AND attribute_not_exists(#x) AND (attribute_not_exists(#n){over}))"
+        "attribute_not_exists(#k) OR (#z = :z AND #v >= :one AND #v < :v AND attribute_not_exists(#x) AND (attribute_not_exists(#n){over}))"
     );
-    let write = Write { condition, ..replacement(hopeful) };
+    let write = Write { condition, ..replacement(hopeful) }.value(":one", number(1));
     match cut_ms {
         Some(cut_ms) => write.value(":cut", number(cut_ms)),
         None => write,
     }
 }
 
-/// The same for counted tokens: the service adds one to the version that it has, or to `seed`.
+/// The same for counted tokens: the service adds one to the version that it has, or to `seed`. One with a fraction keeps it,
+/// which [`counted`] reports.
 pub(crate) fn take_counting(hopeful: &Record, cut_ms: Option<u64>, seed: u64) -> Write {
     let mut write = take(hopeful, cut_ms);
     write.update = write.update.replacen("#v = :v", "#v = if_not_exists(#v, :seed) + :one", 1);
-    write.condition = write.condition.replacen("#v < :v", "attribute_type(#v, :number)", 1);
+    write.condition = write.condition.replacen("#v < :v", "#v < :greatest", 1);
     write.values.remove(":v");
-    write.value(":seed", number(seed)).value(":one", number(1)).value(":number", text("N"))
+    write.value(":seed", number(seed)).value(":greatest", number(GREATEST))
 }
 
 /// Replaces a record that is still as `seen`.
@@ -99,8 +103,11 @@ pub(crate) fn replace(seen: Option<&Record>, record: &Record) -> Write {
         return write;
     };
     let sealed = if seen.sealed { "attribute_exists(#x)" } else { "attribute_not_exists(#x)" };
-    let standing =
-        if seen.grant.is_some() { "#n = :seen_n AND #s = :seen_s" } else { "attribute_not_exists(#n)" };
+    let standing = match &seen.grant {
+        None => "attribute_not_exists(#n)",
+        Some(grant) if grant.break_requested => "#n = :seen_n AND #s = :seen_s AND attribute_exists(#b)",
+        Some(_) => "#n = :seen_n AND #s = :seen_s AND attribute_not_exists(#b)",
+    };
     write.condition = format!("#z = :z AND #v = :seen_v AND {sealed} AND {standing}");
     write = write.value(":seen_v", number(seen.version.get()));
     match &seen.grant {
@@ -111,22 +118,31 @@ pub(crate) fn replace(seen: Option<&Record>, record: &Record) -> Write {
     }
 }
 
+/// What a renewal makes of a grant's time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extension {
+    /// When it is over for others by the service's clock; nothing where only observation can tell.
+    pub(crate) expires_ms: Option<u64>,
+    /// How long they watch it. No less than what is left until the expiry.
+    pub(crate) duration_ms: u64,
+}
+
 /// Renews a grant: a compare-and-set on `seq`.
-pub(crate) fn renew(ask: &leasehold::RenewRequest, expires_ms: Option<u64>) -> Write {
+pub(crate) fn renew(ask: &leasehold::RenewRequest, extension: Extension) -> Write {
     let grant = &ask.grant;
-    let expiry = if expires_ms.is_some() { ", #e = :e" } else { "" };
+    let expiry = if extension.expires_ms.is_some() { ", #e = :e" } else { " REMOVE #e" };
     let write = Write::new(
         format!("SET #a = :a, #s = :s, #d = :d{expiry}"),
         "#z = :z AND #n = :n AND #v = :v AND #s = :seen_s AND attribute_not_exists(#b)",
     )
     .value(":a", number(ask.attempt.get()))
     .value(":s", number(grant.seq.saturating_add(1)))
-    .value(":d", number(milliseconds(ask.ttl)))
+    .value(":d", number(extension.duration_ms))
     .value(":z", number(SCHEMA))
     .value(":n", text(grant.nonce.expose_hex()))
     .value(":v", number(grant.token.get()))
     .value(":seen_s", number(grant.seq));
-    match expires_ms {
+    match extension.expires_ms {
         Some(expires_ms) => write.value(":e", number(expires_ms)),
         None => write,
     }
@@ -137,17 +153,17 @@ pub(crate) fn renewal_statement(
     table: &str,
     item_key: &[(String, AttributeValue)],
     ask: &leasehold::RenewRequest,
-    expires_ms: Option<u64>,
+    extension: Extension,
 ) -> (String, Vec<AttributeValue>) {
     let grant = &ask.grant;
     let mut statement = format!(
         "UPDATE {} SET \"attempt\" = ? SET \"seq\" = ? SET \"duration_ms\" = ?{} WHERE ",
         quoted(table),
-        if expires_ms.is_some() { " SET \"expires_at\" = ?" } else { "" },
+        if extension.expires_ms.is_some() { " SET \"expires_at\" = ?" } else { " REMOVE \"expires_at\"" },
     );
     let mut parameters =
-        vec![number(ask.attempt.get()), number(grant.seq.saturating_add(1)), number(milliseconds(ask.ttl))];
-    parameters.extend(expires_ms.map(number));
+        vec![number(ask.attempt.get()), number(grant.seq.saturating_add(1)), number(extension.duration_ms)];
+    parameters.extend(extension.expires_ms.map(number));
     for (name, value) in item_key {
         statement.push_str(&quoted(name));
         statement.push_str(" = ? AND ");
@@ -439,8 +455,8 @@ mod tests {
             replace(None, &record()),
             replace(Some(&record()), &free),
             replace(Some(&free), &record()),
-            renew(&ask, Some(9)),
-            renew(&ask, None),
+            renew(&ask, Extension { expires_ms: Some(9), duration_ms: 5 }),
+            renew(&ask, Extension { expires_ms: None, duration_ms: 5 }),
             release(&Nonce::from_bytes([1; 16])),
             break_grant(FencingToken::MIN, BreakHow::Graceful),
             break_grant(FencingToken::MIN, BreakHow::Immediate),

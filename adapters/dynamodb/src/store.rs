@@ -6,10 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::operation::RequestId as _;
+use aws_sdk_dynamodb::operation::get_item::GetItemOutput;
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum, BatchStatementRequest,
     BatchStatementResponse, ReturnValue, ReturnValuesOnConditionCheckFailure,
 };
+use futures_util::future::{Either, join_all, select};
 use leasehold::record::{Expiry, Moment, Observations, Record, Sight, Step, TokenPolicy};
 use leasehold::{
     AcquireOutcome, AcquireRequest, BreakHow, BreakOutcome, Deadline, FencingToken, Finding, GrantState,
@@ -18,9 +21,9 @@ use leasehold::{
 };
 
 use crate::answers::ServiceTime;
-use crate::error::{of_sdk, of_statement};
+use crate::error::{not_its_own, of_sdk, of_statement};
 use crate::options::{DynamoDbOptions, ExpiryPolicy};
-use crate::record::{self, Item, STORE_TIME, Write};
+use crate::record::{self, Extension, Item, STORE_TIME, Write};
 use crate::table::{self, Created, Table};
 use crate::versions::Versions;
 
@@ -110,6 +113,8 @@ impl DynamoDbStore {
             profile.min_ttl = MIN_TTL_STRONG;
         }
         profile.token_survives_deletion = options.tokens == TokenPolicy::ClockFloor;
+        // The resolution of `Date`, a round trip of a second, and the spread of the service's clocks.
+        profile.floor_resolution = Duration::from_secs(2) + options.max_skew;
         profile.durable = true;
         profile.detects_clones = true;
         profile.max_batch = if options.batches { MAX_BATCH } else { 1 };
@@ -131,10 +136,11 @@ impl DynamoDbStore {
     /// Sees to it that the service's time is known, by a read if need be.
     async fn learn_time(&self, key: &LeaseKey) -> Result<(), StoreError> {
         if self.latest_ms().is_none() {
-            self.read(key).await?;
+            let answer = self.ask_item(key).await?;
             if self.latest_ms().is_none() {
                 return Err(no_store_clock(key));
             }
+            self.parse(key, answer.item)?;
         }
         Ok(())
     }
@@ -233,6 +239,8 @@ impl DynamoDbStore {
             .send()
             .await;
         let error = match sent {
+            // An empty page reads as a success.
+            Ok(answer) if answer.request_id().is_none() => return Err(not_its_own().with_key(key)),
             Ok(answer) => return Ok(Written::Applied(answer.attributes.unwrap_or_default())),
             Err(error) => error,
         };
@@ -251,16 +259,23 @@ impl DynamoDbStore {
     }
 
     async fn get(&self, key: &LeaseKey) -> Result<Option<Item>, StoreError> {
-        let answer = self
-            .client
+        let answer = self.ask_item(key).await?;
+        // An empty page reads as no item.
+        if answer.request_id().is_none() {
+            return Err(not_its_own().with_key(key));
+        }
+        Ok(answer.item)
+    }
+
+    async fn ask_item(&self, key: &LeaseKey) -> Result<GetItemOutput, StoreError> {
+        self.client
             .get_item()
             .table_name(&self.table.name)
             .set_key(Some(self.item_key(key)))
             .consistent_read(true)
             .send()
             .await
-            .map_err(|error| of_sdk(error, Some(key)))?;
-        Ok(answer.item.filter(|item| !item.is_empty()))
+            .map_err(|error| of_sdk(error, Some(key)))
     }
 
     async fn read(&self, key: &LeaseKey) -> Result<Option<Record>, StoreError> {
@@ -268,7 +283,7 @@ impl DynamoDbStore {
     }
 
     fn parse(&self, key: &LeaseKey, item: Option<Item>) -> Result<Option<Record>, StoreError> {
-        let Some(item) = item else { return Ok(None) };
+        let Some(item) = item.filter(|item| !item.is_empty()) else { return Ok(None) };
         let record = record::parse(key, &item)?;
         self.versions.note(key, record.version);
         Ok(Some(record))
@@ -331,34 +346,37 @@ impl DynamoDbStore {
     }
 
     /// When a grant renewed now is over for others. It never moves back within a grant; what it was is kept with the grant.
-    fn renewed_expiry_ms(&self, ask: &RenewRequest) -> Result<Option<u64>, StoreError> {
+    fn extension(&self, ask: &RenewRequest) -> Result<Extension, StoreError> {
+        let ttl_ms = record::milliseconds(ask.ttl);
         if self.options.expiry == ExpiryPolicy::Observed {
-            return Ok(None);
+            return Ok(Extension { expires_ms: None, duration_ms: ttl_ms });
         }
         let latest = self.moment(&ask.grant.key, false)?.now.at_ms;
         let last = ask.grant.state.expose().and_then(|state| state.parse::<u64>().ok()).unwrap_or(0);
-        Ok(Some(latest.saturating_add(record::milliseconds(ask.ttl)).max(last)))
+        let expires_ms = latest.saturating_add(ttl_ms).max(last);
+        Ok(Extension { expires_ms: Some(expires_ms), duration_ms: ttl_ms.max(expires_ms - latest) })
     }
 
     async fn renew_one(&self, ask: &RenewRequest) -> Result<RenewOutcome, StoreError> {
         let key = &ask.grant.key;
         self.learn_time(key).await?;
-        let expires_ms = self.renewed_expiry_ms(ask)?;
-        match self.write(key, record::renew(ask, expires_ms), ReturnValue::None).await? {
-            Written::Applied(_) => Ok(self.renewed(ask, expires_ms)),
+        let extension = self.extension(ask)?;
+        match self.write(key, record::renew(ask, extension), ReturnValue::None).await? {
+            Written::Applied(_) => Ok(self.renewed(ask, extension.expires_ms)),
             Written::Failed(item) => self.not_renewed(ask, item),
         }
     }
 
     /// As many as a request takes, each with an answer of its own: never a transaction, in which one lost lease fails all.
     async fn renew_batch(&self, asks: &[RenewRequest]) -> Vec<Result<RenewOutcome, StoreError>> {
+        let began = self.now().monotonic;
         match self.send_batch(asks).await {
             Ok((responses, expiries)) if responses.len() == asks.len() => {
-                let mut answers = Vec::with_capacity(asks.len());
-                for ((ask, expires_ms), response) in asks.iter().zip(expiries).zip(responses) {
-                    answers.push(self.answer_of(ask, expires_ms, response.error).await);
-                }
-                answers
+                let answers =
+                    asks.iter().zip(expiries).zip(responses).map(|((ask, expires_ms), response)| {
+                        self.answer_of(ask, expires_ms, response.error, began)
+                    });
+                join_all(answers).await
             }
             Ok(_) => {
                 let error = StoreError::unknown(
@@ -379,9 +397,9 @@ impl DynamoDbStore {
         let mut expiries = Vec::with_capacity(asks.len());
         for ask in asks {
             self.learn_time(&ask.grant.key).await?;
-            let expires_ms = self.renewed_expiry_ms(ask)?;
+            let extension = self.extension(ask)?;
             let item_key: Vec<_> = self.item_key(&ask.grant.key).into_iter().collect();
-            let (text, parameters) = record::renewal_statement(&self.table.name, &item_key, ask, expires_ms);
+            let (text, parameters) = record::renewal_statement(&self.table.name, &item_key, ask, extension);
             let statement = BatchStatementRequest::builder()
                 .statement(text)
                 .set_parameters(Some(parameters))
@@ -391,19 +409,23 @@ impl DynamoDbStore {
                 StoreError::not_applied(StoreErrorKind::Other, "the batch could not be built")
                     .with_source(error)
             })?);
-            expiries.push(expires_ms);
+            expiries.push(extension.expires_ms);
         }
         let sent = self.client.batch_execute_statement().set_statements(Some(statements)).send().await;
         let answer = sent.map_err(|error| of_sdk(error, None))?;
+        if answer.request_id().is_none() {
+            return Err(not_its_own());
+        }
         Ok((answer.responses.unwrap_or_default(), expiries))
     }
 
-    /// What one statement's answer in a batch means.
+    /// What one statement's answer in a batch means, which was begun at `began`.
     async fn answer_of(
         &self,
         ask: &RenewRequest,
         expires_ms: Option<u64>,
         error: Option<BatchStatementError>,
+        began: Duration,
     ) -> Result<RenewOutcome, StoreError> {
         let key = &ask.grant.key;
         let Some(error) = error else { return Ok(self.renewed(ask, expires_ms)) };
@@ -412,7 +434,21 @@ impl DynamoDbStore {
         }
         match error.item {
             Some(item) if !item.is_empty() => self.not_renewed(ask, Some(item)),
-            _ => self.not_renewed(ask, self.get(key).await?),
+            _ => self.not_renewed(ask, self.get_in_batch(ask, began).await?),
+        }
+    }
+
+    /// Reads within half of the time that the caller waits. Others wait for this answer too, whose renewals have landed.
+    async fn get_in_batch(&self, ask: &RenewRequest, began: Duration) -> Result<Option<Item>, StoreError> {
+        let passed = self.now().monotonic.saturating_sub(began);
+        let patience = self.time.clock().sleep((ask.timeout / 2).saturating_sub(passed));
+        match select(Box::pin(self.get(&ask.grant.key)), patience).await {
+            Either::Left((item, _)) => item,
+            Either::Right(_) => Err(StoreError::not_applied(
+                StoreErrorKind::Unavailable,
+                "a renewal was refused and the record could not be read in time: it is asked again",
+            )
+            .with_key(&ask.grant.key)),
         }
     }
 
@@ -546,25 +582,33 @@ impl LeaseStore for DynamoDbStore {
 
 #[async_trait]
 impl LeaseAdmin for DynamoDbStore {
-    /// Reads the whole table, a page at a time, since DynamoDB knows no order of keys: for operators, not for programs.
+    /// Reads the whole table, a page at a time, since DynamoDB knows no order of keys: for operators, not for programs. An item
+    /// that cannot be a lease is left out, with a warning in the log.
     async fn list(
         &self,
         prefix: &str,
         after: Option<&LeaseKey>,
         limit: usize,
     ) -> Result<Vec<Observation>, StoreError> {
-        const FILTER: &str = "#z = :z AND begins_with(#k, :prefix)";
+        let mut filter = String::from("#z = :z AND begins_with(#k, :prefix)");
+        let mut values = HashMap::from([(String::from(":z"), record::number(1))]);
         let full_prefix = format!("{}{prefix}", self.options.key_prefix);
+        values.insert(String::from(":prefix"), record::text(full_prefix));
+        let mut names = record::aliases(&[&filter], &self.options.key_attribute);
+        if let Some((name, value)) = &self.options.sort_key {
+            filter.push_str(" AND #r = :r");
+            names.insert(String::from("#r"), name.clone());
+            values.insert(String::from(":r"), record::text(value));
+        }
         let mut found: BTreeMap<LeaseKey, Record> = BTreeMap::new();
         let mut pages = self
             .client
             .scan()
             .table_name(&self.table.name)
             .consistent_read(true)
-            .filter_expression(FILTER)
-            .set_expression_attribute_names(Some(record::aliases(&[FILTER], &self.options.key_attribute)))
-            .expression_attribute_values(":z", record::number(1))
-            .expression_attribute_values(":prefix", record::text(full_prefix))
+            .filter_expression(filter)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(Some(values))
             .into_paginator()
             .send();
         while let Some(page) = pages.next().await {
@@ -574,7 +618,10 @@ impl LeaseAdmin for DynamoDbStore {
                     continue;
                 };
                 if after.is_none_or(|after| key > *after) {
-                    let record = record::parse(&key, item)?;
+                    let Ok(record) = record::parse(&key, item) else {
+                        tracing::warn!(%key, "an item that is no sound lease is left out of the list: inspect it");
+                        continue;
+                    };
                     found.insert(key, record);
                     if found.len() > limit {
                         found.pop_last();

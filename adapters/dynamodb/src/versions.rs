@@ -26,9 +26,11 @@ impl Versions {
         seen.insert(key.clone(), version);
     }
 
-    /// What a new version has to be at least.
+    /// What a new version has to be at least. Nothing is known of a version that leaves none above it: whether the key can
+    /// be granted is for the store to say.
     pub(crate) fn floor_ms(&self, key: &LeaseKey) -> u64 {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(key).map_or(0, |version| version.get().saturating_add(1))
+        let next = seen.get(key).and_then(|version| version.get().checked_add(1));
+        next.filter(|next| *next <= FencingToken::MAX.get()).unwrap_or(0)
     }
 }

@@ -13,8 +13,10 @@ use aws_sdk_dynamodb::types::{
     TimeToLiveSpecification,
 };
 use engine::{Engine, TABLE, TTL, ask, attempt, fresh_key, number, text};
+use leasehold::record::TokenPolicy;
 use leasehold::{
-    Effect, Grant, LeaseStore, Nonce, ReleaseRequest, RenewRequest, Severity, StoreError, StoreErrorKind,
+    Effect, FencingToken, Grant, LeaseAdmin, LeaseKey, LeaseStore, Nonce, ReleaseRequest, RenewRequest,
+    Severity, StoreError, StoreErrorKind,
 };
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
 use leasehold_wire::{Answer, Fault, Matcher, Proxy, dynamodb};
@@ -148,6 +150,78 @@ async fn foreign_items_are_errors_in_every_verb_and_stay_as_they_are() {
         }
         assert_eq!(engine::item(&client, &key).await, before, "{:?}", item.last());
     }
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn a_lease_whose_version_is_no_token_is_not_taken_even_when_free_or_over() {
+    let client = ENGINE.client().await;
+    let digits = |digits: &str| AttributeValue::N(digits.to_owned());
+    let versions = [
+        digits("-7"),
+        digits("0"),
+        digits("9223372036854775807"),
+        digits("9223372036854775808"),
+        digits(&"9".repeat(38)),
+        text("7"),
+        AttributeValue::Bool(true),
+    ];
+    let over = [
+        ("nonce", text(&"ab".repeat(16))),
+        ("attempt", number(1)),
+        ("holder", text("somebody")),
+        ("seq", number(0)),
+        ("duration_ms", number(30_000)),
+        ("expires_at", number(1_000)),
+    ];
+    for tokens in [TokenPolicy::ClockFloor, TokenPolicy::Sequential { seed: 0 }] {
+        let options = DynamoDbOptions::new().with_tokens(tokens);
+        let store = DynamoDbStore::open_with(client.clone(), TABLE, options).await.unwrap();
+        for (version, grant) in versions.iter().flat_map(|version| [(version, &[][..]), (version, &over[..])])
+        {
+            let key = fresh_key("no-token");
+            let lease = [&[("schema", number(1)), ("version", version.clone())], grant].concat();
+            engine::put(&client, &key, &lease).await;
+            let before = engine::item(&client, &key).await;
+            let error = store.acquire(&ask(&key)).await.unwrap_err();
+            let name = format!("{tokens:?}, {version:?}, {} more: {error}", grant.len());
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (StoreErrorKind::Corrupt, Effect::NotApplied),
+                "{name}"
+            );
+            assert_eq!(engine::item(&client, &key).await, before, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn what_is_remembered_of_a_key_decides_nothing() {
+    let client = ENGINE.client().await;
+    let store = ENGINE.store().await;
+    let key = fresh_key("remembered");
+    engine::put(&client, &key, &[("schema", number(1)), ("version", number(FencingToken::MAX.get()))]).await;
+    assert_eq!(store.acquire(&ask(&key)).await.unwrap_err().kind(), StoreErrorKind::Corrupt);
+    // An operator repairs the item.
+    engine::set(&client, &key, "version", number(7)).await;
+    engine::granted(&store, &ask(&key)).await;
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn a_broken_item_does_not_spoil_a_listing() {
+    let client = ENGINE.client().await;
+    let store = ENGINE.store().await;
+    let good = fresh_key("listed");
+    engine::granted(&store, &ask(&good)).await;
+    let prefix = good.as_str();
+    for (name, version) in [("a", text("7")), ("b", number(0))] {
+        let broken = LeaseKey::new(format!("{prefix}/{name}")).unwrap();
+        engine::put(&client, &broken, &[("schema", number(1)), ("version", version)]).await;
+    }
+    let listed = store.list(prefix, None, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|seen| &seen.key).collect::<Vec<_>>(), [&good]);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ mod engine;
 
 use engine::{Engine, TABLE, TTL, ask, attempt, fresh_key, granted};
 use leasehold::{
-    BreakHow, Effect, Grant, LeaseAdmin, LeaseOptions, LeaseStore, Leases, LostReason, RenewOutcome,
-    RenewRequest, StoreError, StoreErrorKind,
+    BreakHow, Clock, Effect, Grant, LeaseAdmin, LeaseOptions, LeaseStore, Leases, LostReason, RenewOutcome,
+    RenewRequest, StoreError, StoreErrorKind, SystemClock,
 };
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
 use leasehold_wire::{Answer, Fault, Matcher, Proxy, dynamodb};
@@ -117,6 +117,52 @@ async fn a_batch_that_fails_as_a_whole_is_nobodys_loss() {
         );
         let again = store.renew(&renewals(&grants)).await;
         assert!(again.iter().all(is_renewed), "{fault:?}: {again:?}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn a_refusal_that_must_be_looked_up_does_not_delay_the_others() {
+    ENGINE.client().await;
+    let proxy = Proxy::start(&ENGINE.endpoint()).await.unwrap();
+    let store = store(&proxy.url()).await;
+    let grants = three(&store).await;
+    let refused = in_part([None, Some("ConditionalCheckFailed"), None]);
+    let batch = Matcher::target("BatchExecuteStatement");
+    proxy.script_for(&batch, [Fault::ForwardThenAnswer(refused.clone()), Fault::AnswerInstead(refused)]);
+    proxy.script_for(&Matcher::target("GetItem"), [Fault::DropRequest]);
+
+    let asks = renewals(&grants);
+    let began = SystemClock.read().monotonic;
+    let answers = store.renew(&asks).await;
+    let took = SystemClock.read().monotonic - began;
+    assert!(took < asks[0].timeout * 3 / 4, "the others would have given up: {took:?}");
+    assert!(is_renewed(&answers[0]) && is_renewed(&answers[2]), "{answers:?}");
+    let error = answers[1].as_ref().unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (StoreErrorKind::Unavailable, Effect::NotApplied), "{error}");
+    // Asked again, in a batch as before, it gets its answer.
+    assert!(is_renewed(&store.renew(&asks).await[1]));
+    assert_eq!(proxy.unmet(), 0);
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn a_batch_answered_without_a_code_or_request_id_says_nothing() {
+    ENGINE.client().await;
+    let proxy = Proxy::start(&ENGINE.endpoint()).await.unwrap();
+    let store = store(&proxy.url()).await;
+    let codeless =
+        in_part([None; 3]).body(r#"{"Responses":[{"Error":{"Message":"?"}},{"Error":{}},{"Error":{}}]}"#);
+    let mut nameless = in_part([None; 3]);
+    nameless.headers.remove("x-amzn-requestid");
+    for answer in [codeless, nameless] {
+        let grants = three(&store).await;
+        proxy.script_for(&Matcher::target("BatchExecuteStatement"), [Fault::ForwardThenAnswer(answer)]);
+        for answer in store.renew(&renewals(&grants)).await {
+            let error = answer.unwrap_err();
+            assert_eq!((error.kind(), error.effect()), (StoreErrorKind::Unavailable, Effect::Unknown));
+        }
+        assert!(store.renew(&renewals(&grants)).await.iter().all(is_renewed));
     }
 }
 

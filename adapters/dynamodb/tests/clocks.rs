@@ -148,11 +148,15 @@ async fn one_wrong_date_neither_takes_nor_uncovers_a_live_lease() {
         proxy.script([Fault::ShiftDate(off)]);
         let clock = OffClock::off_by(0);
         let holder = leases(&proxy.url(), clock.clone()).await;
+        let slow = Duration::from_millis(400);
+        proxy.from_now_on(&Matcher::target("UpdateItem"), Fault::DelayAnswer(slow));
         let lease = holder.acquire(&key).await.unwrap();
+        // However late the expiry in the store: the ttl counts from the sending, less drift and margin.
+        let left = lease.remaining();
+        assert!(left <= TTL.mul_f64(0.999) - TTL / 100 - slow, "{off} s: {left:?} left");
         let item = engine::item(&ENGINE.client().await, &key).await.unwrap();
         let expires_at = engine::number_of(&item, "expires_at").unwrap();
         let others_begin = expires_at.saturating_sub(SystemClock.read().unix_ms());
-        let left = lease.remaining();
         assert!(
             left <= Duration::from_millis(others_begin),
             "{off} s: {left:?} left, others begin in {others_begin} ms"
@@ -253,6 +257,38 @@ async fn observed_takes_over_by_watching_alone_and_writes_no_expiry() {
     clock.advance(TTL / 500);
     assert!(is_granted(&contender, &key).await);
     assert!(engine::number_of(&engine::item(&client, &key).await.unwrap(), "expires_at").is_none());
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn observed_takes_the_expiry_of_a_grant_by_time_away() {
+    let client = ENGINE.client().await;
+    for batches in [false, true] {
+        let options = DynamoDbOptions::new().with_expiry(ExpiryPolicy::Observed).with_batches(batches);
+        let store = DynamoDbStore::open_with(client.clone(), TABLE, options).await.unwrap();
+        let by_time = ENGINE.store().await;
+        let mut renewals = Vec::new();
+        for _ in 0..2 {
+            let grant = granted(&by_time, &ask(&fresh_key("by-time"))).await;
+            renewals.push(leasehold::RenewRequest::new(grant, engine::attempt(), TTL));
+        }
+        let together = if batches { 2 } else { 1 };
+        // The second time there is nothing left to remove.
+        for _ in 0..2 {
+            for renewals in renewals.chunks_mut(together) {
+                let answers = store.renew(renewals).await;
+                for (ask, answer) in renewals.iter_mut().zip(answers) {
+                    let leasehold::RenewOutcome::Renewed(granted) = answer.unwrap() else {
+                        panic!("batches {batches}: not renewed")
+                    };
+                    let key = granted.grant.key.clone();
+                    let item = engine::item(&client, &key).await.unwrap();
+                    assert!(!item.contains_key("expires_at"), "batches {batches}: {item:?}");
+                    *ask = leasehold::RenewRequest::new(granted.grant, engine::attempt(), TTL);
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use leasehold::{
     SystemClock,
 };
 use leasehold_dynamodb::DynamoDbStore;
-use leasehold_wire::{Fault, Matcher, Proxy, dynamodb};
+use leasehold_wire::{Answer, Fault, Matcher, Proxy, dynamodb};
 
 /// How long a caller waits in these tests, and how much later a late answer is.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ fn table() -> Vec<Row> {
     use Hears::{No, NotKnown, Nothing, Yes};
     use StoreErrorKind::{ClockSkew, Denied, Misconfigured, Throttled, Unavailable};
     let refused = |code: &str| Fault::AnswerInstead(dynamodb::error(400, code, "canned"));
-    vec![
+    let mut rows = vec![
         row(Fault::None, Yes, Lands::Now),
         row(Fault::DropRequest, Nothing, Lands::Never),
         row(Fault::DropResponse, Nothing, Lands::Now),
@@ -79,7 +79,29 @@ fn table() -> Vec<Row> {
         row(refused("ResourceNotFoundException"), No(Misconfigured), Lands::Never),
         row(refused("ValidationException"), No(Misconfigured), Lands::Never),
         row(refused("SomethingNew"), No(StoreErrorKind::Other), Lands::Never),
-    ]
+        // Without the request id it is not DynamoDB's own answer, whatever it says.
+        row(Fault::ForwardThenAnswer(nameless("ValidationException")), NotKnown(Unavailable), Lands::Now),
+        row(Fault::ForwardThenAnswer(nameless("SomethingNew")), NotKnown(Unavailable), Lands::Now),
+        row(Fault::ForwardThenAnswer(Answer::new(200)), NotKnown(Unavailable), Lands::Now),
+        row(Fault::ForwardThenAnswer(page(429)), NotKnown(Throttled), Lands::Now),
+    ];
+    let pages = [200, 302, 400, 403, 404, 408, 499, 502];
+    rows.extend(
+        pages.map(|status| row(Fault::ForwardThenAnswer(page(status)), NotKnown(Unavailable), Lands::Now)),
+    );
+    rows
+}
+
+/// What a proxy in between says in the service's place.
+fn page(status: u16) -> Answer {
+    Answer::new(status).header("content-type", "text/html").body("<html><body>No.</body></html>")
+}
+
+/// A refusal in DynamoDB's form, without its request id.
+fn nameless(code: &str) -> Answer {
+    let mut answer = dynamodb::error(400, code, "canned");
+    answer.headers.remove("x-amzn-requestid");
+    answer
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

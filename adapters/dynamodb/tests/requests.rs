@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use engine::{Engine, TABLE, TTL, again, ask, attempt, fresh_key, granted};
 use leasehold::{
-    AcquireOutcome, BreakHow, LeaseAdmin, LeaseOptions, LeaseStore, Leases, ReleaseRequest, RenewRequest,
-    TryAcquire,
+    AcquireOutcome, BreakHow, LeaseAdmin, LeaseOptions, LeaseStore, Leases, ReleaseRequest, RenewOutcome,
+    RenewRequest, TryAcquire,
 };
 use leasehold_dynamodb::{DynamoDbOptions, DynamoDbStore};
-use leasehold_wire::{Matcher, Proxy};
+use leasehold_wire::{Fault, Matcher, Proxy};
 
 const ENGINE: Engine = Engine::Dynoxide;
 
@@ -86,7 +86,7 @@ async fn d48_an_engine_that_keeps_the_old_item_to_itself_costs_one_read() {
             "ConditionalCheckFailedException",
             "The conditional request failed",
         );
-        proxy.script_for(&Matcher::target("UpdateItem"), [leasehold_wire::Fault::AnswerInstead(bare)]);
+        proxy.script_for(&Matcher::target("UpdateItem"), [Fault::AnswerInstead(bare)]);
         let outcome = store.acquire(&request).await.unwrap();
         let own = request.nonce == first.nonce;
         assert_eq!(matches!(outcome, AcquireOutcome::Granted(_)), own, "{outcome:?}");
@@ -174,6 +174,64 @@ async fn race(engine: Engine, rounds: usize) {
 
 #[tokio::test]
 #[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn a_seal_that_is_late_does_not_take_a_graceful_break_back() {
+    let store = ENGINE.store().await;
+    let proxy = Proxy::start(&ENGINE.endpoint()).await.unwrap();
+    let late = DynamoDbStore::open(engine::client(&proxy.url()), TABLE).await.unwrap();
+    for sealed in [true, false] {
+        let key = fresh_key("late-seal");
+        let grant = granted(&store, &ask(&key)).await;
+        if !sealed {
+            store.seal(&key, true).await.unwrap();
+        }
+        proxy.clear();
+        proxy.script_for(&Matcher::target("UpdateItem"), [Fault::HoldBack]);
+        tokio::select! {
+            answer = late.seal(&key, sealed) => panic!("{answer:?}"),
+            () = async { proxy.arrived(&Matcher::target("UpdateItem"), 1).await; proxy.settled().await } => {}
+        }
+        store.break_lease(&key, grant.token, BreakHow::Graceful).await.unwrap();
+        proxy.deliver().await.unwrap();
+        let renewal = RenewRequest::new(grant.clone(), attempt(), TTL);
+        let outcome = store.renew(&[renewal]).await.remove(0).unwrap();
+        assert!(matches!(outcome, RenewOutcome::Broken), "sealed {sealed}: {outcome:?}");
+        // Asked again it is done, and the break stands.
+        late.seal(&key, sealed).await.unwrap();
+        let seen = store.inspect(&key, TTL).await.unwrap();
+        assert_eq!((seen.sealed, seen.held.map(|held| held.break_requested)), (sealed, Some(true)));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn a_shorter_renewal_says_how_long_its_expiry_still_is() {
+    let client = ENGINE.client().await;
+    for batches in [false, true] {
+        let options = DynamoDbOptions::new().with_batches(batches);
+        let store = DynamoDbStore::open_with(client.clone(), TABLE, options).await.unwrap();
+        let (one, two) = (fresh_key("shorter"), fresh_key("shorter"));
+        let mut renewals = Vec::new();
+        for key in [&one, &two] {
+            let AcquireOutcome::Granted(granted) = store.acquire(&ask(key)).await.unwrap() else {
+                panic!("not granted")
+            };
+            renewals.push(RenewRequest::new(granted.grant, attempt(), TTL / 6));
+        }
+        let together = if batches { 2 } else { 1 };
+        for renewals in renewals.chunks(together) {
+            assert!(store.renew(renewals).await.iter().all(Result::is_ok));
+        }
+        for key in [one, two] {
+            let item = engine::item(&client, &key).await.unwrap();
+            let told = Duration::from_millis(engine::number_of(&item, "duration_ms").unwrap());
+            // The service's time is known to a second or so.
+            assert!(told.abs_diff(TTL) < Duration::from_secs(10), "batches {batches}: {told:?}");
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
 async fn leases_live_beside_other_items_and_applications() {
     let client = ENGINE.client().await;
     let key = fresh_key("shared");
@@ -193,8 +251,17 @@ async fn leases_live_beside_other_items_and_applications() {
         DynamoDbStore::create_table(&client, &table, &options).await.unwrap();
     }
     let sorted = DynamoDbStore::open_with(client.clone(), &table, options).await.unwrap();
-    let leases = Leases::new(sorted, LeaseOptions::default()).unwrap();
+    let leases = Leases::new(sorted.clone(), LeaseOptions::default()).unwrap();
     let lease = leases.acquire(&key).await.unwrap();
     assert!(matches!(leases.try_acquire(&key).await.unwrap(), TryAcquire::Held(_)));
+    // An item that looks like a lease and has another sort key is somebody else's.
+    let looks_like_one = [("id", "beside"), ("kind", "order")];
+    let mut put = client.put_item().table_name(&table).item("schema", engine::number(1));
+    for (name, value) in looks_like_one {
+        put = put.item(name, engine::text(value));
+    }
+    put.item("version", engine::number(7)).send().await.unwrap();
+    let listed = sorted.list("", None, 10).await.unwrap();
+    assert_eq!(listed.iter().map(|seen| &seen.key).collect::<Vec<_>>(), [&key]);
     lease.release().await.unwrap();
 }
