@@ -281,7 +281,13 @@ impl<'a, T> Contender<'a, T> {
         let _turn = if once { None } else { Some(self.turn().await?) };
         loop {
             match self.ask(&nonce).await? {
-                Won::Nothing(held) if !once => self.seen = Some(held),
+                Won::Nothing(held) if !once => {
+                    if self.seen.is_none() {
+                        let (key, holder, token) = (self.key, &held.holder, held.token);
+                        tracing::info!(%key, %holder, %token, "waiting for a lease that somebody holds");
+                    }
+                    self.seen = Some(held);
+                }
                 won => return Ok(won),
             }
             self.watch().await?;

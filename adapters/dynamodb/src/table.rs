@@ -154,12 +154,25 @@ pub enum Created {
     New,
 }
 
-/// Makes the table if there is none, and waits until it is active.
+/// Makes the table if there is none, and waits until it is active. Looks first: who may not make tables can see that there is one.
 pub(crate) async fn create(
     client: &Client,
     name: &str,
     options: &DynamoDbOptions,
 ) -> Result<Created, StoreError> {
+    let created = match describe(client, name).await {
+        Ok(_) => Created::Existed,
+        Err(error) if error.code() == Some("ResourceNotFoundException") => {
+            send_create(client, name, options).await?
+        }
+        Err(error) => return Err(error),
+    };
+    await_active(client, name, &*options.clock).await?;
+    check_keys(&describe(client, name).await?, options)?;
+    Ok(created)
+}
+
+async fn send_create(client: &Client, name: &str, options: &DynamoDbOptions) -> Result<Created, StoreError> {
     let mut request = client
         .create_table()
         .table_name(name)
@@ -180,16 +193,14 @@ pub(crate) async fn create(
         };
         request = request.key_schema(element).attribute_definitions(definition);
     }
-    let created = match request.send().await {
-        Ok(_) => Created::New,
+    match request.send().await {
+        Ok(_) => Ok(Created::New),
+        // Somebody else has made it meanwhile.
         Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_in_use_exception()) => {
-            Created::Existed
+            Ok(Created::Existed)
         }
-        Err(error) => return Err(of_sdk(error, None)),
-    };
-    await_active(client, name, &*options.clock).await?;
-    check_keys(&describe(client, name).await?, options)?;
-    Ok(created)
+        Err(error) => Err(of_sdk(error, None)),
+    }
 }
 
 async fn await_active(client: &Client, name: &str, clock: &dyn Clock) -> Result<(), StoreError> {

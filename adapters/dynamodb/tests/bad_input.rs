@@ -373,3 +373,19 @@ async fn no_secret_shows_in_debug_or_errors() {
         assert!(!shown.contains("\"test\""), "credentials in {shown}");
     }
 }
+
+#[tokio::test]
+#[ignore = "needs dynoxide: localstack/up dynoxide"]
+async fn who_may_not_make_tables_can_use_one_that_is_there() {
+    let proxy = in_front_of(dynamodb::error(400, "ResourceNotFoundException", "canned")).await;
+    let denied =
+        Fault::AnswerInstead(dynamodb::error(400, "AccessDeniedException", "not authorized to CreateTable"));
+    proxy.from_now_on(&Matcher::target("CreateTable"), denied.clone());
+    let client = engine::client(&proxy.url());
+    let error = DynamoDbStore::create_table(&client, TABLE, &DynamoDbOptions::new()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Denied, "no such table, and no right to make one: {error}");
+    proxy.heal();
+    proxy.from_now_on(&Matcher::target("CreateTable"), denied);
+    let created = DynamoDbStore::create_table(&client, TABLE, &DynamoDbOptions::new()).await.unwrap();
+    assert_eq!(created, leasehold_dynamodb::Created::Existed);
+}

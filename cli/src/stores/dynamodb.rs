@@ -28,12 +28,17 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn parse(url: &Url) -> Result<Self, Failure> {
         let name = url.host_str().unwrap_or_default();
-        if name.is_empty() || !matches!(url.path(), "" | "/") {
+        if !matches!(url.path(), "" | "/") {
+            return Err(misconfigured(
+                "the store's URL has a path behind the table's name: write `dynamodb://TABLE`, and `?prefix=…` for a prefix of keys",
+            ));
+        }
+        if name.is_empty() {
             return Err(misconfigured(
                 "the store's URL names no table: write `dynamodb://TABLE`, for example `dynamodb://leases?region=eu-west-1`",
             ));
         }
-        let mut query = Query::of(url);
+        let mut query = Query::of(url)?;
         let table = Self {
             name: name.to_owned(),
             region: query.take("region"),
@@ -159,12 +164,13 @@ mod tests {
     fn what_is_no_table_says_what_to_write() {
         for (url, expected) in [
             ("dynamodb://", "names no table"),
-            ("dynamodb://leases/more", "names no table"),
+            ("dynamodb://leases/more", "has a path"),
+            ("dynamodb://leases?region=", "no value"),
             ("dynamodb://leases?endpoint=127.0.0.1", "takes a URL"),
             ("dynamodb://leases?endpoint=http://me:hunter2@127.0.0.1", "takes a URL"),
             ("dynamodb://leases?sort-key=lease", "NAME:VALUE"),
             ("dynamodb://leases?regoin=eu-west-1", "`regoin`"),
-            ("dynamodb://leases?region=a&region=b", "`region`"),
+            ("dynamodb://leases?region=a&region=b", "twice"),
         ] {
             let line = parse(url).unwrap_err().to_string();
             assert!(line.contains(expected), "{url}: {line}");

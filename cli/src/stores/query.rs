@@ -8,8 +8,23 @@ use crate::exit::{self, Failure};
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(crate) fn of(url: &Url) -> Self {
-        Self(url.query_pairs().into_owned().collect())
+    /// # Errors
+    /// For an option without a value, and one that is given twice.
+    pub(crate) fn of(url: &Url) -> Result<Self, Failure> {
+        let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+        for (at, (name, value)) in pairs.iter().enumerate() {
+            if value.is_empty() {
+                return Err(misconfigured(format!(
+                    "`{name}` in the store's URL has no value: give it one, or leave it out"
+                )));
+            }
+            if pairs[..at].iter().any(|(known, _)| known == name) {
+                return Err(misconfigured(format!(
+                    "`{name}` stands twice in the store's URL: leave one out"
+                )));
+            }
+        }
+        Ok(Self(pairs))
     }
 
     pub(crate) fn take(&mut self, name: &str) -> Option<String> {
@@ -22,12 +37,13 @@ impl Query {
         match self.0.first() {
             None => Ok(()),
             // The name alone: a value may be a secret that does not belong here.
-            Some((name, _)) => Err(Failure::new(
-                exit::MISCONFIGURED,
-                format!(
-                    "the store's URL says `{name}` twice, or that is nothing it can say: known are {known}"
-                ),
-            )),
+            Some((name, _)) => {
+                Err(misconfigured(format!("`{name}` is no option of this store's URL: known are {known}")))
+            }
         }
     }
+}
+
+fn misconfigured(line: String) -> Failure {
+    Failure::new(exit::MISCONFIGURED, line)
 }

@@ -28,10 +28,11 @@ impl Scene {
         Self { folder, store, ttl: Duration::from_secs(1), lag: Duration::ZERO }
     }
 
-    fn on_localstack() -> Self {
-        let port = std::env::var("LEASEHOLD_LOCALSTACK_PORT").unwrap_or_else(|_| String::from("4566"));
-        let endpoint = std::env::var("LEASEHOLD_LOCALSTACK_ENDPOINT");
-        let endpoint = endpoint.unwrap_or_else(|_| format!("http://127.0.0.1:{port}"));
+    /// On an engine that answers as DynamoDB; `name` and `port` as `localstack/up` has them.
+    fn on_dynamodb(name: &str, port: u16) -> Self {
+        let said = |what: &str| std::env::var(format!("LEASEHOLD_{name}_{what}")).ok();
+        let port = said("PORT").unwrap_or_else(|| port.to_string());
+        let endpoint = said("ENDPOINT").unwrap_or_else(|| format!("http://127.0.0.1:{port}"));
         let folder = TempDir::new().unwrap();
         // The folder's name is nobody else's.
         let prefix = folder.path().file_name().unwrap().to_string_lossy().into_owned();
@@ -152,11 +153,27 @@ macro_rules! on_every_store {
             $(#[test] fn $test() { super::$test(&super::Scene::on_sqlite()); })*
         }
 
+        mod dynoxide {
+            $(
+                #[test]
+                #[ignore = "needs dynoxide: localstack/up dynoxide"]
+                fn $test() { super::$test(&super::Scene::on_dynamodb("DYNOXIDE", 8000)); }
+            )*
+        }
+
         mod localstack {
             $(
                 #[test]
                 #[ignore = "needs LocalStack: localstack/up localstack"]
-                fn $test() { super::$test(&super::Scene::on_localstack()); }
+                fn $test() { super::$test(&super::Scene::on_dynamodb("LOCALSTACK", 4566)); }
+            )*
+        }
+
+        mod ministack {
+            $(
+                #[test]
+                #[ignore = "needs ministack: localstack/up ministack"]
+                fn $test() { super::$test(&super::Scene::on_dynamodb("MINISTACK", 4567)); }
             )*
         }
     };
