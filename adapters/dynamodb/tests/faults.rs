@@ -16,8 +16,8 @@ use leasehold_dynamodb::DynamoDbStore;
 use leasehold_wire::{Answer, Fault, Matcher, Proxy, dynamodb};
 
 /// How long a caller waits in these tests, and how much later a late answer is.
-const PATIENCE: Duration = Duration::from_millis(250);
-const TOO_LATE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(400);
+const TOO_LATE: Duration = Duration::from_millis(700);
 
 /// What the caller hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
