@@ -44,6 +44,18 @@ pub(crate) async fn contend(
     patience: Patience,
     answer: Answer<TryAcquire, AcquireError>,
 ) {
+    // In a box of its own, which goes before the keeping begins: what it takes to contend is not held for as long as the lease.
+    if let Some(keeper) = Box::pin(contend_and_answer(inner, key, patience, answer)).await {
+        keeper.keep().await;
+    }
+}
+
+async fn contend_and_answer(
+    inner: Arc<Inner>,
+    key: LeaseKey,
+    patience: Patience,
+    answer: Answer<TryAcquire, AcquireError>,
+) -> Option<Box<Keeper>> {
     let contending = inner.note_contending(&key);
     let mut contender = Contender::new(&inner, &key, inner.options.ttl(), patience, answer);
     let outcome = contender.contend().await;
@@ -65,16 +77,18 @@ pub(crate) async fn contend(
                 unwanted.give_back();
             }
             drop(contending);
-            keeper.keep().await;
+            Some(keeper)
         }
         Ok(Won::Nothing(held)) => {
             let contention = inner.contention(&key, held);
             let _ = answer.send(Ok(TryAcquire::Held(contention)));
             give_back(&inner, orphan).await;
+            None
         }
         Err(error) => {
             let _ = answer.send(Err(error));
             give_back(&inner, orphan).await;
+            None
         }
     }
 }
@@ -196,14 +210,14 @@ pub(crate) fn share(inner: &Inner, extent: &Extent, term: &Term, hold_end: Optio
 }
 
 /// Makes guard and keeper of a grant.
-fn appoint(inner: &Arc<Inner>, extent: Extent, term: Term) -> (Lease, Keeper) {
+fn appoint(inner: &Arc<Inner>, extent: Extent, term: Term) -> (Lease, Box<Keeper>) {
     let shared = share(inner, &extent, &term, None);
     let (commands, asked) = mpsc::unbounded_channel();
     let note = inner.note_kept(&shared.key, shared.token, commands.clone());
     let lease = Lease::new(Arc::clone(&shared), commands);
     let tenure = term.until(inner.options.hold_at_least(), &inner.attempts.clock().read());
     let keeper = Keeper::new(Arc::clone(inner), shared, extent, term, tenure, asked, note);
-    (lease, keeper)
+    (lease, Box::new(keeper))
 }
 
 /// Ends a grant that may have been won and that nobody wants.

@@ -86,11 +86,12 @@ impl Keeper {
     }
 
     /// Keeps the lease until its guard ends it.
-    pub(crate) async fn keep(mut self) {
+    pub(crate) async fn keep(mut self: Box<Self>) {
         // However this task ends, nobody renews any more: a runtime that goes away takes it along.
         let _last_word = LastWord(Arc::clone(&self.shared));
         let ending = self.renew_until_told().await;
-        self.end(ending).await;
+        // In a box, so that a lease does not carry along, while it is held, what its end will take.
+        Box::pin(self.end(ending)).await;
     }
 
     /// The renewal loop. Goes on listening after a loss, since the guard is still to be answered.
@@ -220,7 +221,7 @@ impl Keeper {
         }
     }
 
-    async fn end(mut self, ending: Ending) {
+    async fn end(mut self: Box<Self>, ending: Ending) {
         match ending {
             Ending::GiveBack => {
                 // Nobody waits for the outcome; it is logged.

@@ -34,12 +34,8 @@ impl Nonce {
 
     /// The nonce as 32 lower-case hexadecimal digits, for stores that keep text. Keep it out of logs and errors.
     pub fn expose_hex(&self) -> String {
-        use std::fmt::Write as _;
-        self.0.iter().fold(String::with_capacity(32), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
     }
 
     /// The nonce that 32 hexadecimal digits spell, or nothing if they spell none.

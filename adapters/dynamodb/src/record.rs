@@ -44,7 +44,8 @@ pub(crate) struct Write {
 
 impl Write {
     fn new(update: impl Into<String>, condition: impl Into<String>) -> Self {
-        Self { update: update.into(), condition: condition.into(), values: HashMap::new() }
+        // As many as the longest expressions take, so that it never grows.
+        Self { update: update.into(), condition: condition.into(), values: HashMap::with_capacity(14) }
     }
 
     fn value(mut self, name: &str, value: AttributeValue) -> Self {
@@ -60,10 +61,18 @@ impl Write {
 
 /// The aliases among `expressions`, with the attributes they stand for.
 pub(crate) fn aliases(expressions: &[&str], key_attribute: &str) -> HashMap<String, String> {
-    let all = ATTRIBUTES.into_iter().chain([("#k", key_attribute)]);
-    all.filter(|(alias, _)| expressions.iter().any(|expression| expression.contains(alias)))
-        .map(|(alias, name)| (String::from(alias), String::from(name)))
-        .collect()
+    let mut used = HashMap::with_capacity(ATTRIBUTES.len() + 1);
+    for alias in expressions.iter().flat_map(|expression| expression.split('#').skip(1)) {
+        // One letter each.
+        let letter = alias.as_bytes().first();
+        let mut all = ATTRIBUTES.into_iter().chain([("#k", key_attribute)]);
+        if let Some((alias, name)) = all.find(|(alias, _)| alias.as_bytes().get(1) == letter)
+            && !used.contains_key(alias)
+        {
+            used.insert(String::from(alias), String::from(name));
+        }
+    }
+    used
 }
 
 /// Takes a key whatever its record is, in one request: free, or its expiry at or before `cut_ms`, and its version below that of

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::SharedInterceptor;
 use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::operation::RequestId as _;
 use aws_sdk_dynamodb::operation::get_item::GetItemOutput;
@@ -483,9 +484,10 @@ impl DynamoDbStore {
 /// The client for lease requests, and the time that its answers tell.
 fn derive(client: &Client, options: &DynamoDbOptions) -> (Client, ServiceTime) {
     let time = ServiceTime::new(Arc::clone(&options.clock));
-    let config =
-        client.config().to_builder().retry_config(RetryConfig::disabled()).interceptor(time.clone()).build();
-    (Client::from_conf(config), time)
+    let mut config = client.config().to_builder().retry_config(RetryConfig::disabled());
+    // Permanent: one that can be disabled is looked up at every one of its hooks.
+    config.push_interceptor(SharedInterceptor::permanent(time.clone()));
+    (Client::from_conf(config.build()), time)
 }
 
 fn expiry_ms(record: &Record) -> Option<u64> {
