@@ -34,9 +34,6 @@ pub(crate) enum Patience {
 /// Where the answer of a call goes. Closed when the caller has dropped its future.
 type Answer<T, E> = oneshot::Sender<Result<T, E>>;
 
-/// The longest that a grant which nobody wants any more is tried to be given back.
-const GIVE_BACK: Duration = Duration::from_secs(10);
-
 /// Acquires `key`, answers, and keeps what it got.
 pub(crate) async fn contend(
     inner: Arc<Inner>,
@@ -224,7 +221,9 @@ fn appoint(inner: &Arc<Inner>, extent: Extent, term: Term) -> (Lease, Box<Keeper
 async fn give_back(inner: &Inner, orphan: Option<ReleaseRequest>) {
     if let Some(orphan) = orphan {
         let key = orphan.key.clone();
-        if let Err(error) = inner.attempts.release(orphan, GIVE_BACK.min(inner.options.ttl())).await {
+        if let Err(error) =
+            inner.attempts.release(orphan, timing::RELEASE_AT_MOST.min(inner.options.ttl())).await
+        {
             tracing::debug!(%key, %error, "a grant that may have been won was not given back and expires by itself");
         }
     }

@@ -167,8 +167,7 @@ pub(crate) async fn create(
         }
         Err(error) => return Err(error),
     };
-    await_active(client, name, &*options.clock).await?;
-    check_keys(&describe(client, name).await?, options)?;
+    check_keys(&await_active(client, name, &*options.clock).await?, options)?;
     Ok(created)
 }
 
@@ -203,11 +202,16 @@ async fn send_create(client: &Client, name: &str, options: &DynamoDbOptions) -> 
     }
 }
 
-async fn await_active(client: &Client, name: &str, clock: &dyn Clock) -> Result<(), StoreError> {
+async fn await_active(
+    client: &Client,
+    name: &str,
+    clock: &dyn Clock,
+) -> Result<TableDescription, StoreError> {
     let began = clock.read();
     loop {
-        if describe(client, name).await?.table_status() == Some(&TableStatus::Active) {
-            return Ok(());
+        let table = describe(client, name).await?;
+        if table.table_status() == Some(&TableStatus::Active) {
+            return Ok(table);
         }
         if clock.read().monotonic.saturating_sub(began.monotonic) > CREATION {
             return Err(StoreError::unknown(

@@ -4,10 +4,14 @@ use rustix::process::Signal;
 
 use crate::support::{Scene, code, complaint, end_of, is_alive, stdout};
 
-fn localstack() -> Scene {
+/// Where LocalStack is, as `localstack/up` has it.
+fn endpoint() -> String {
     let port = std::env::var("LEASEHOLD_LOCALSTACK_PORT").unwrap_or_else(|_| String::from("4566"));
-    let endpoint = std::env::var("LEASEHOLD_LOCALSTACK_ENDPOINT");
-    let endpoint = endpoint.unwrap_or_else(|_| format!("http://127.0.0.1:{port}"));
+    std::env::var("LEASEHOLD_LOCALSTACK_ENDPOINT").unwrap_or_else(|_| format!("http://127.0.0.1:{port}"))
+}
+
+fn localstack() -> Scene {
+    let endpoint = endpoint();
     // Keys of this test's own in the table that all share.
     let salt = tempfile::Builder::new().prefix("cli-").tempdir().unwrap();
     let prefix = salt.path().file_name().unwrap().to_string_lossy().into_owned();
@@ -76,17 +80,8 @@ fn a_stopped_leasehold_does_not_let_the_command_meet_the_next() {
 #[ignore = "needs LocalStack: localstack/up localstack"]
 fn a_missing_table_says_which_command_makes_it() {
     let scene = localstack();
-    let url = "dynamodb://no-such-table?region=eu-west-1";
-    let endpoint = std::env::var("LEASEHOLD_LOCALSTACK_ENDPOINT")
-        .unwrap_or_else(|_| String::from("http://127.0.0.1:4566"));
-    let (found, line) = complaint(&end_of(&mut scene.leasehold([
-        "--store",
-        &format!("{url}&endpoint={endpoint}"),
-        "run",
-        "k",
-        "--",
-        "true",
-    ])));
+    let url = format!("dynamodb://no-such-table?region=eu-west-1&endpoint={}", endpoint());
+    let (found, line) = complaint(&end_of(&mut scene.leasehold(["--store", &url, "run", "k", "--", "true"])));
     assert_eq!(found, 78, "{line}");
     assert!(line.contains("leasehold init"), "{line}");
 }
